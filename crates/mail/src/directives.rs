@@ -168,14 +168,10 @@ static TABLE: &[MailDirective] = &[
         |d| d.choice(&[("on", Some(1)), ("off", None), ("v2", Some(2))]),
         "Whether the PROXY protocol names the client to servers."
     ),
-    line(
-        "set_real_ip_from",
-        "Addresses of proxies that are trusted to name the client.",
-        |s, d| {
-            let first = s.first(d);
-            access::read_trusted(&mut s.conf.believed, d, first, &mut s.setup.warnings)
-        },
-    ),
+    line("set_real_ip_from", "Addresses of trusted proxies.", |s, d| {
+        let first = s.first(d);
+        access::read_trusted(&mut s.conf.believed, d, first, &mut s.setup.warnings)
+    }),
     line("imap_client_buffer", "The longest command of IMAP.", |s, d| {
         buffer(s, d, |conf| &mut conf.imap)
     }),

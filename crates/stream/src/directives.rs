@@ -76,14 +76,17 @@ static TABLE: &[StreamDirective] = &[
         "server",
         "A server for the sessions of some addresses; in `upstream`, a server of the group.",
     ),
+    elsewhere("hash", "Chooses the server by the hash of a value; `consistent`: by ketama's ring."),
+    elsewhere("least_conn", "Chooses the server with the fewest connections for its weight."),
     elsewhere(
-        "hash",
-        "A value chooses the server of the group; with `consistent`, by ketama's ring.",
+        "least_time",
+        "Chooses the server with the lowest response time and the fewest connections.",
     ),
-    elsewhere("least_conn", "The server with the fewest connections for its weight is chosen."),
-    elsewhere("least_time", "The server that answers soonest is chosen."),
-    elsewhere("random", "Chance chooses the server, or the less loaded of two."),
-    elsewhere("servers_file", "The group's servers stand in a file, which running workers follow."),
+    elsewhere("random", "Chooses a random server, or the less loaded one of two."),
+    elsewhere(
+        "servers_file",
+        "Reads the servers of the group from a file. Running workers follow its changes.",
+    ),
     elsewhere("zone", "Shared memory where all workers find the servers' state."),
     line("listen", "An address that sessions come to.", |s, d| {
         let lines = listen::parse(d, false, &mut s.setup.warnings)?;
@@ -104,7 +107,7 @@ static TABLE: &[StreamDirective] = &[
         "resolver",
         resolver,
         |d| Ok(Some(Arc::new(weir_resolver::ResolverConf::read(d)?))),
-        "Name servers for names of upstreams."
+        "Name servers for the names of upstream servers."
     ),
     once!(
         "resolver_timeout",
@@ -143,10 +146,10 @@ static TABLE: &[StreamDirective] = &[
     line("server_names_hash_bucket_size", IGNORED, |s, d| s.once(d)),
     line("map_hash_max_size", IGNORED, |s, d| s.once(d)),
     line("map_hash_bucket_size", IGNORED, |s, d| s.once(d)),
-    line("map", "A variable with a value from a table, by another value.", |s, d| {
+    line("map", "A variable whose value depends on another value.", |s, d| {
         map::read(&mut s.setup.reading(), d)
     }),
-    line("geo", "A variable with a value from a table of addresses.", |s, d| {
+    line("geo", "A variable whose value depends on an address.", |s, d| {
         geo::read(&mut s.setup.reading(), d, false)
     }),
     line(
@@ -156,10 +159,10 @@ static TABLE: &[StreamDirective] = &[
     ),
     line(
         "geoip_country",
-        "Variables of a country, out of a database of MaxMind's form (`.mmdb`).",
+        "Variables with the country of an address, from a MaxMind database (`.mmdb`).",
         |s, d| country(s, d, geoip::COUNTRY),
     ),
-    line("geoip_city", "Variables of a city, its region and country.", |s, d| {
+    line("geoip_city", "Variables with the city, region and country of an address.", |s, d| {
         country(s, d, geoip::CITY)
     }),
     line("geoip_org", "`$geoip_org`: the network's organization.", |s, d| {
@@ -167,15 +170,15 @@ static TABLE: &[StreamDirective] = &[
     }),
     line(
         "geoip2",
-        "Variables, each with its place in what a database says of an address.",
+        "Variables, each with its path in the database's record of an address.",
         |s, d| {
             let prefix = s.setup.inputs.prefix;
             geoip::define_chosen(&mut s.setup.reading(), d, prefix, |_| None)
         },
     ),
     line("set", "Sets a variable.", set),
-    line("allow", "Lets clients with this address in.", allow),
-    line("deny", "Keeps clients with this address out.", allow),
+    line("allow", "Allows clients with this address.", allow),
+    line("deny", "Denies clients with this address.", allow),
     line("limit_conn_zone", "Shared memory for the number of sessions of each key.", |s, d| {
         let zones = s.setup.inputs.zones;
         s.conf.limits.zone(&mut s.setup.reading(), zones, d)
@@ -194,8 +197,13 @@ static TABLE: &[StreamDirective] = &[
         ]),
         "The level at which refused sessions are logged."
     ),
-    once!("limit_conn_dry_run", refusal.dry_run, Line::flag, "Counts, but limits nothing."),
-    line("log_format", "A named form of access log lines.", |s, d| {
+    once!(
+        "limit_conn_dry_run",
+        refusal.dry_run,
+        Line::flag,
+        "Counts and logs, but limits nothing."
+    ),
+    line("log_format", "A named format of access log lines.", |s, d| {
         s.logging(|files, conf| log::log_format(files, conf, d))
     }),
     line(
@@ -206,18 +214,14 @@ static TABLE: &[StreamDirective] = &[
             s.logging(|files, conf| log::access_log(files, conf, d, first, None))
         },
     ),
-    line("open_log_file_cache", "Keeps logs open that have variables in their names.", |s, d| {
+    line("open_log_file_cache", "Keeps logs open whose names have variables.", |s, d| {
         s.once(d)?;
         log::open_log_file_cache(&mut s.conf.log, d)
     }),
-    line(
-        "set_real_ip_from",
-        "Addresses of proxies that are trusted to name the client.",
-        |s, d| {
-            let first = s.first(d);
-            access::read_trusted(&mut s.conf.believed, d, first, &mut s.setup.warnings)
-        },
-    ),
+    line("set_real_ip_from", "Addresses of trusted proxies.", |s, d| {
+        let first = s.first(d);
+        access::read_trusted(&mut s.conf.believed, d, first, &mut s.setup.warnings)
+    }),
     once!(
         "ssl_preread",
         ssl_preread,

@@ -32,22 +32,22 @@ pub const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "location",
-        help: "Settings for some paths.",
+        help: "Settings for requests with certain paths.",
         set: Set::Block(blocks::location),
     },
     Directive {
         name: "limit_except",
-        help: "Settings for all methods but those named.",
+        help: "Settings for all methods except the listed ones.",
         set: Set::Block(limit_except::set),
     },
     Directive {
         name: "types",
-        help: "Types by file name extension.",
+        help: "Content types by file name extension.",
         set: Set::Simple(blocks::types),
     },
     Directive {
         name: "listen",
-        help: "An address that the server answers on.",
+        help: "An address that the server accepts connections on.",
         set: Set::Simple(server_conf::listen),
     },
     Directive {
@@ -57,32 +57,32 @@ pub const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "client_header_timeout",
-        help: "How long a request's head may take.",
+        help: "The time limit for receiving a request's head.",
         set: Set::Simple(server_conf::client_header_timeout),
     },
     Directive {
         name: "client_header_buffer_size",
-        help: "The first part of the limit of a head's size.",
+        help: "The size of a head's first buffer, a part of the limit of its size.",
         set: Set::Simple(server_conf::client_header_buffer_size),
     },
     Directive {
         name: "large_client_header_buffers",
-        help: "The limit of a head's size: how many lines, how long each.",
+        help: "The limit of a head's size: the number of further buffers, and the size of each, which also limits a line.",
         set: Set::Simple(server_conf::large_client_header_buffers),
     },
     Directive {
         name: "max_headers",
-        help: "How many lines a head may have.",
+        help: "The maximum number of header lines of a request.",
         set: Set::Simple(server_conf::max_headers),
     },
     Directive {
         name: "ignore_invalid_headers",
-        help: "Whether header lines with odd names are dropped.",
+        help: "Whether header lines with invalid names are dropped.",
         set: Set::Simple(server_conf::ignore_invalid_headers),
     },
     Directive {
         name: "underscores_in_headers",
-        help: "Whether header names may hold underscores.",
+        help: "Whether header names may contain underscores.",
         set: Set::Simple(server_conf::underscores_in_headers),
     },
     Directive {
@@ -92,7 +92,7 @@ pub const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "client_body_early_read",
-        help: "Reads the body before anything else looks at the request.",
+        help: "Reads the body before all phases, if a value is neither empty nor `0`.",
         set: Set::Simple(server_conf::early_read),
     },
     Directive {
@@ -107,20 +107,24 @@ pub const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "root",
-        help: "The directory that paths are looked up in.",
+        help: "The directory of files; the whole path is appended to it.",
         set: Set::Simple(set::root),
     },
     Directive {
         name: "alias",
-        help: "The directory that stands for the location's name.",
+        help: "The directory that replaces the location's name in the path of a file.",
         set: Set::Simple(set::root),
     },
     Directive {
         name: "try_files",
-        help: "The first of several files that exists, or another way.",
+        help: "Serves the first file that exists; the last argument is a fallback.",
         set: Set::Simple(try_files::set),
     },
-    Directive { name: "error_page", help: "The page for a status.", set: Set::Simple(errors::set) },
+    Directive {
+        name: "error_page",
+        help: "The page or URL for a status.",
+        set: Set::Simple(errors::set),
+    },
     setting!(
         "recursive_error_pages",
         core.recursive_error_pages,
@@ -129,29 +133,29 @@ pub const DIRECTIVES: &[Directive] = &[
     ),
     Directive {
         name: "internal",
-        help: "Only internal redirects reach the location.",
+        help: "Only internal redirects and subrequests reach the location.",
         set: Set::Simple(set::internal),
     },
     Directive {
         name: "default_type",
-        help: "The type where the extension tells none.",
+        help: "The content type for extensions that are not in `types`.",
         set: Set::Simple(set::default_type),
     },
     setting!(
         "satisfy",
         core.satisfy_any,
         |d: &Line| d.choice(&[("all", false), ("any", true)]),
-        "Whether all access rules must agree, or one."
+        "Whether all access checks must pass, or any of them."
     ),
     setting!(
         "auth_delay",
         core.auth_delay,
         Line::duration,
-        "How long an answer of 401 waits, against guessing."
+        "The delay of responses with status 401, against guessing of passwords."
     ),
     Directive {
         name: "error_log",
-        help: "Where errors are written, and which.",
+        help: "The file for errors, and the level.",
         set: Set::Simple(set::error_log),
     },
     setting!("log_not_found", core.log_not_found, Line::flag, "Whether missing files are logged."),
@@ -159,7 +163,7 @@ pub const DIRECTIVES: &[Directive] = &[
         "post_action",
         core.post_action,
         |d: &Line| Ok(d.arg(0).map_or_else(Vec::new, |word| word.bytes.clone())),
-        "A subrequest after the answer; its own answer is dropped."
+        "Continues a finished request in this location; the response is discarded."
     ),
     setting!(
         "log_subrequest",
@@ -169,7 +173,7 @@ pub const DIRECTIVES: &[Directive] = &[
     ),
     Directive {
         name: "server_tokens",
-        help: "Whether answers tell weir's version.",
+        help: "Whether responses show weir's version.",
         set: Set::Simple(set::server_tokens),
     },
     setting!("etag", core.etag, Line::flag, "Whether files get an ETag."),
@@ -181,7 +185,7 @@ pub const DIRECTIVES: &[Directive] = &[
     ),
     Directive {
         name: "max_ranges",
-        help: "How many ranges a request may ask for.",
+        help: "The maximum number of ranges of a request.",
         set: Set::Simple(set::max_ranges),
     },
     setting!(
@@ -194,19 +198,19 @@ pub const DIRECTIVES: &[Directive] = &[
         "absolute_redirect",
         core.absolute_redirect,
         Line::flag,
-        "Whether redirects name scheme and host."
+        "Whether redirects include scheme and host."
     ),
     setting!(
         "server_name_in_redirect",
         core.server_name_in_redirect,
         Line::flag,
-        "Whether redirects name the server's first name."
+        "Whether the host of redirects is the server's first name."
     ),
     setting!(
         "port_in_redirect",
         core.port_in_redirect,
         Line::flag,
-        "Whether redirects name the port."
+        "Whether redirects include the port."
     ),
     setting!(
         "msie_padding",
@@ -218,25 +222,25 @@ pub const DIRECTIVES: &[Directive] = &[
         "msie_refresh",
         core.msie_refresh,
         Line::flag,
-        "Whether MSIE is redirected by a page."
+        "Whether MSIE is redirected by a page with `Refresh`."
     ),
     setting!(
         "postpone_output",
         core.postpone_output,
         Line::size,
-        "How much is gathered before it is sent."
+        "The size from which output is sent."
     ),
     setting!(
         "sendfile",
         core.sendfile,
         Line::flag,
-        "Whether files are sent without a copy where the loop has measured that a copy costs more."
+        "Whether files are sent without a copy, if the loop has measured that a copy costs more."
     ),
     setting!(
         "sendfile_max_chunk",
         core.sendfile_max_chunk,
         Line::size,
-        "How much of a file is sent before other connections get their turn."
+        "How much of a file is sent before other connections may send."
     ),
     Directive {
         name: "tcp_nopush",
@@ -247,11 +251,11 @@ pub const DIRECTIVES: &[Directive] = &[
         "tcp_nodelay",
         core.tcp_nodelay,
         Line::flag,
-        "Whether the kernel may not wait for more to send."
+        "Whether the kernel sends small segments without delay (TCP_NODELAY)."
     ),
     Directive {
         name: "aio",
-        help: "The threads that wait for files; `off`: the loop waits, as nginx's; `reads`, `opens`: threads for reading, for opening too. By default no loop waits.",
+        help: "The threads for file operations; `off`: the loop itself, as in nginx; `reads`, `opens`: threads for reading, for opening too. By default no loop waits for a disk.",
         set: Set::Simple(set::aio),
     },
     Directive {
@@ -286,17 +290,17 @@ pub const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "open_file_cache_valid",
-        help: "How long a kept file is not looked at again.",
+        help: "How long a cached file is used before it is checked again.",
         set: Set::Simple(set::open_file_cache_valid),
     },
     Directive {
         name: "open_file_cache_min_uses",
-        help: "How often a file is asked for before it stays open.",
+        help: "The number of uses from which a file stays open.",
         set: Set::Simple(set::open_file_cache_min_uses),
     },
     Directive {
         name: "open_file_cache_errors",
-        help: "Whether failures to open a file are remembered, too.",
+        help: "Whether failures to open a file are cached as well.",
         set: Set::Simple(set::open_file_cache_errors),
     },
     Directive {
@@ -306,42 +310,42 @@ pub const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "disable_symlinks",
-        help: "Whether symbolic links may lead to a file.",
+        help: "Refuses files with symbolic links in their paths.",
         set: Set::Simple(symlinks::set),
     },
     Directive {
         name: "keepalive_timeout",
-        help: "How long an idle connection stays.",
+        help: "How long an idle connection is kept.",
         set: Set::Simple(set::keepalive_timeout),
     },
     setting!(
         "keepalive_min_timeout",
         core.keepalive_min_timeout,
         Line::duration,
-        "How long an idle connection stays at least when weir ends."
+        "How long an idle connection is kept at least during a graceful shutdown."
     ),
     setting!(
         "keepalive_requests",
         core.keepalive_requests,
         Line::number,
-        "Requests on one connection."
+        "The maximum number of requests on a connection."
     ),
     setting!(
         "keepalive_time",
         core.keepalive_time,
         Line::duration,
-        "How long requests are taken on one connection."
+        "The maximum age of a connection at which it gets further requests."
     ),
     Directive {
         name: "keepalive_disable",
-        help: "Browsers that get no second request on a connection.",
+        help: "Browsers whose connections are closed after a response.",
         set: Set::Simple(set::keepalive_disable),
     },
     setting!(
         "send_timeout",
         core.send_timeout,
         Line::duration,
-        "How long a client may take nothing of an answer."
+        "How long a client may accept no bytes of a response."
     ),
     Directive {
         name: "send_lowat",
@@ -358,23 +362,23 @@ pub const DIRECTIVES: &[Directive] = &[
         "client_max_body_size",
         core.client_max_body_size,
         Line::offset,
-        "The largest body that is taken; 0 is no limit."
+        "The maximum size of a body; 0: no limit."
     ),
     setting!(
         "client_body_buffer_size",
         core.client_body_buffer_size,
         Line::size,
-        "How much of a body is kept in memory."
+        "The size up to which a body is kept in memory."
     ),
     setting!(
         "client_body_timeout",
         core.client_body_timeout,
         Line::duration,
-        "How long a client may send nothing of a body."
+        "How long a client may send no bytes of a body."
     ),
     Directive {
         name: "client_body_temp_path",
-        help: "Where bodies that do not fit into memory are kept.",
+        help: "The directory for bodies that do not fit into memory.",
         set: Set::Simple(set::client_body_temp_path),
     },
     setting!(
@@ -393,39 +397,39 @@ pub const DIRECTIVES: &[Directive] = &[
         "subrequest_output_buffer_size",
         core.subrequest_output_buffer_size,
         Line::size,
-        "How much of a subrequest's answer is kept in memory."
+        "The maximum size of a subrequest's response in memory."
     ),
     setting!(
         "lingering_close",
         core.lingering_close,
         |d: &Line| d.choice(LINGERING),
-        "Whether a client may finish sending before weir closes."
+        "Whether unread bytes of a client are received before its connection is closed."
     ),
     setting!(
         "lingering_time",
         core.lingering_time,
         Line::duration,
-        "How long a client may finish sending."
+        "How long unread bytes are received before a connection is closed."
     ),
     setting!(
         "lingering_timeout",
         core.lingering_timeout,
         Line::duration,
-        "How long it may send nothing in that time."
+        "How long a client may send no bytes in that time."
     ),
     Directive {
         name: "limit_rate",
-        help: "Bytes a second of an answer.",
+        help: "The rate of a response, in bytes per second.",
         set: Set::Simple(set::limit_rate),
     },
     Directive {
         name: "limit_rate_after",
-        help: "Bytes of an answer before the limit applies.",
+        help: "The length of a response before the rate is limited.",
         set: Set::Simple(set::limit_rate),
     },
     Directive {
         name: "resolver",
-        help: "Name servers for names of upstreams.",
+        help: "Name servers for the names of upstream servers.",
         set: Set::Simple(|s, d| {
             crate::config::scope::Scope::change(&mut s.location.core).resolver =
                 Some(std::sync::Arc::new(weir_resolver::ResolverConf::read(d)?));
@@ -436,11 +440,11 @@ pub const DIRECTIVES: &[Directive] = &[
         "resolver_timeout",
         core.resolver_timeout,
         Line::duration,
-        "How long a name's address may take."
+        "The timeout of resolving a name."
     ),
     Directive {
         name: "early_hints",
-        help: "When an upstream's early hints are passed on.",
+        help: "Passes on early hints (103) of upstream servers, if a value is neither empty nor `0`.",
         set: Set::Simple(set::early_hints),
     },
     Directive {

@@ -20,8 +20,8 @@ pub struct Conf {
 impl Settings for Conf {}
 
 const DIRECTIVES: &[Directive] = &[
-    Directive { name: "allow", help: "Lets clients with this address in.", set: Set::Simple(set) },
-    Directive { name: "deny", help: "Keeps clients with this address out.", set: Set::Simple(set) },
+    Directive { name: "allow", help: "Allows clients with this address.", set: Set::Simple(set) },
+    Directive { name: "deny", help: "Denies clients with this address.", set: Set::Simple(set) },
 ];
 
 /// The module's settings.

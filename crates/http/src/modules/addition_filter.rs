@@ -26,12 +26,17 @@ pub struct Conf {
 impl Settings for Conf {}
 
 const DIRECTIVES: &[Directive] = &[
-    setting!("add_before_body", CONF.before, path, "Puts the body of this path before an answer."),
-    setting!("add_after_body", CONF.after, path, "Puts the body of this path behind an answer."),
+    setting!(
+        "add_before_body",
+        CONF.before,
+        path,
+        "Inserts the response of this URI before a response."
+    ),
+    setting!("add_after_body", CONF.after, path, "Appends the response of this URI to a response."),
     types_setting!(
         "addition_types",
         CONF.types,
-        "Types of answers that get other bodies around them."
+        "Content types of responses to which bodies are added."
     ),
 ];
 

@@ -28,12 +28,12 @@ impl Settings for Conf {}
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "auth_request",
-        help: "Asks this path whether the client may: 2xx lets it in, 401 and 403 do not.",
+        help: "Authorizes requests by a subrequest to this URI: 2xx allows, 401 and 403 deny.",
         set: Set::Simple(auth_request),
     },
     Directive {
         name: "auth_request_set",
-        help: "Keeps a value of the answer of `auth_request` in a variable.",
+        help: "Sets a variable from the response of `auth_request`.",
         set: Set::Simple(auth_request_set),
     },
 ];

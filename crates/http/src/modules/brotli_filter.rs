@@ -39,11 +39,11 @@ const CODING_DIRECTIVES: &[Directive] = coding_directives!(
     "brotli",
     0,
     11,
-    "Sends answers in Brotli to clients that take it; it is preferred to Zstandard and gzip."
+    "Compresses responses for clients that accept Brotli, which is preferred to Zstandard and gzip."
 );
 
 const OWN: &[Directive] =
-    &[setting!("brotli_window", CONF.window, window, "How far back the compressor looks.")];
+    &[setting!("brotli_window", CONF.window, window, "The size of the compression window.")];
 
 const DIRECTIVES: [Directive; CODING_DIRECTIVES.len() + OWN.len()] =
     together(CODING_DIRECTIVES, OWN);

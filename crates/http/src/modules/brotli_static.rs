@@ -24,7 +24,7 @@ const DIRECTIVES: &[Directive] = &[setting!(
     "brotli_static",
     CONF.mode,
     |d: &Line| d.choice(CHOICE),
-    "Sends a file's `.br` neighbour to clients that take it, or to all."
+    "Sends precompressed `.br` files to clients that accept Brotli, or to all."
 )];
 
 /// The module's settings.

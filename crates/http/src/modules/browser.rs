@@ -82,17 +82,17 @@ const BROWSERS: &[Browser] = &[
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "modern_browser",
-        help: "A browser and its first version that is modern.",
+        help: "A browser and the version from which it is modern.",
         set: Set::Simple(modern),
     },
     Directive {
         name: "ancient_browser",
-        help: "Texts that name browsers which are not modern.",
+        help: "Strings in `User-Agent` of browsers that are not modern.",
         set: Set::Simple(ancient),
     },
     Directive {
         name: "modern_browser_value",
-        help: "What $modern_browser is.",
+        help: "The value of `$modern_browser`.",
         set: Set::Simple(|s, d| {
             CONF.change(&mut s.location).modern_value = word(s.once(d), d)?;
             Ok(())
@@ -100,7 +100,7 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "ancient_browser_value",
-        help: "What $ancient_browser is.",
+        help: "The value of `$ancient_browser`.",
         set: Set::Simple(|s, d| {
             CONF.change(&mut s.location).ancient_value = word(s.once(d), d)?;
             Ok(())

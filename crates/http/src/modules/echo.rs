@@ -101,41 +101,45 @@ const DIRECTIVES: &[Directive] = &[
     act!(
         "echo",
         |s, d| Ok(Action::Echo(text(s, d)?)),
-        "Says its words and ends the line; `-n` does not."
+        "Outputs its arguments and a line end; `-n`: without a line end."
     ),
     act!(
         "echo_duplicate",
         |s, d| Ok(Action::Repeat(word(s, d, 0)?, word(s, d, 1)?)),
-        "Says something many times."
+        "Outputs a text several times."
     ),
-    act!("echo_flush", |_, _| Ok(Action::Flush), "Sends what was said so far."),
+    act!("echo_flush", |_, _| Ok(Action::Flush), "Sends the output so far."),
     act!("echo_sleep", |s, d| Ok(Action::Sleep(word(s, d, 0)?)), "Waits, in seconds."),
     act!(
         "echo_blocking_sleep",
         |s, d| Ok(Action::Sleep(word(s, d, 0)?)),
         "As `echo_sleep`: weir's loops do not wait. See `work` for one that does."
     ),
-    act!("echo_reset_timer", |_, _| Ok(Action::ResetTimer), "$echo_timer_elapsed begins anew."),
+    act!("echo_reset_timer", |_, _| Ok(Action::ResetTimer), "Resets `$echo_timer_elapsed`."),
     act!("echo_read_request_body", |_, _| Ok(Action::ReadBody), "Reads the request's body."),
-    act!("echo_request_body", |_, _| Ok(Action::Body), "Says the request's body, if it was read."),
-    act!("echo_location", location, "Says what another path answers."),
+    act!(
+        "echo_request_body",
+        |_, _| Ok(Action::Body),
+        "Outputs the request's body, if it was read."
+    ),
+    act!("echo_location", location, "Outputs the response of a subrequest to this URI."),
     act!("echo_location_async", location, "As `echo_location`."),
     act!("echo_subrequest", subrequest, "As `echo_location`, with another method and body."),
     act!("echo_subrequest_async", subrequest, "As `echo_subrequest`."),
     act!(
         "echo_foreach_split",
         |s, d| Ok(Action::Each(word(s, d, 0)?, word(s, d, 1)?)),
-        "Does what follows for each part of a text: $echo_it."
+        "Repeats the following directives for each part of a text, `$echo_it`."
     ),
     act!("echo_end", |_, _| Ok(Action::End), "Ends `echo_foreach_split`."),
     act!(
         "echo_exec",
         |s, d| Ok(Action::Exec(word(s, d, 0)?, optional(s, d, 1)?)),
-        "Goes on as if another path had been asked for."
+        "Redirects internally to another URI."
     ),
     Directive {
         name: "echo_status",
-        help: "The status of what is said.",
+        help: "The status of the output.",
         set: Set::Simple(|s, d| {
             let Some(word) = d.arg(0) else { return Ok(()) };
             let status = weir_conf::values::number(&word.bytes);
@@ -147,12 +151,12 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "echo_before_body",
-        help: "Says something before any answer of the location.",
+        help: "Outputs a text before the location's responses.",
         set: Set::Simple(|s, d| around(s, d, |conf| &mut conf.before)),
     },
     Directive {
         name: "echo_after_body",
-        help: "Says something behind an answer.",
+        help: "Outputs a text after the location's responses.",
         set: Set::Simple(|s, d| around(s, d, |conf| &mut conf.after)),
     },
 ];

@@ -11,7 +11,7 @@ use crate::site::content::ContentHandler;
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "empty_gif",
-    help: "Answers with a transparent picture of one pixel.",
+    help: "Answers with a transparent image of one pixel.",
     set: Set::Simple(|s, _| {
         s.answer_with(CONTENT.with(()));
         Ok(())

@@ -14,7 +14,7 @@ use crate::site::content::ContentHandler;
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "flv",
-    help: "Sends Flash videos from the byte `start` of the query on.",
+    help: "Sends FLV files from the byte offset `start` of the query on.",
     set: Set::Simple(set),
 }];
 

@@ -5,7 +5,7 @@ use crate::config::scope::{Directive, Set};
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "geo",
-    help: "A variable with a value from a table of addresses.",
+    help: "A variable whose value depends on an address.",
     set: Set::Simple(|s, d| weir_values::geo::read(&mut s.setup.reading(), d, true)),
 }];
 

@@ -22,12 +22,12 @@ impl Settings for Conf {}
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "geoip_country",
-        help: "Variables of a country, out of a database of MaxMind's form (`.mmdb`).",
+        help: "Variables with the country of an address, from a MaxMind database (`.mmdb`).",
         set: Set::Simple(|s, d| known(s, d, COUNTRY)),
     },
     Directive {
         name: "geoip_city",
-        help: "Variables of a city, its region and country.",
+        help: "Variables with the city, region and country of an address.",
         set: Set::Simple(|s, d| known(s, d, CITY)),
     },
     Directive {
@@ -37,18 +37,18 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "geoip_proxy",
-        help: "Proxies with an `X-Forwarded-For` that names the client.",
+        help: "Trusted proxies: the client's address is taken from their `X-Forwarded-For`.",
         set: Set::Simple(|s, d| CONF.change(&mut s.location).proxies.add(d)),
     },
     setting!(
         "geoip_proxy_recursive",
         CONF.proxies.recursive,
         Line::flag,
-        "Whether the last address counts that is none of such a client."
+        "Whether the client is the last address that is not a trusted proxy, instead of the last address."
     ),
     Directive {
         name: "geoip2",
-        help: "Variables, each with its place in what a database says of an address.",
+        help: "Variables, each with its path in the database's record of an address.",
         set: Set::Simple(chosen),
     },
     Directive {

@@ -44,7 +44,7 @@ const DIRECTIVES: &[Directive] = &[
         "gunzip",
         CONF.on,
         Line::flag,
-        "Unpacks answers in gzip for clients that do not take them."
+        "Decompresses gzip responses for clients that do not accept gzip."
     ),
     setting!(
         "gunzip_buffers",

@@ -73,10 +73,10 @@ struct Proxied {
 }
 
 const CODING_DIRECTIVES: &[Directive] =
-    coding_directives!(CONF, "gzip", 1, 9, "Sends answers in gzip to clients that take it.");
+    coding_directives!(CONF, "gzip", 1, 9, "Compresses responses for clients that accept gzip.");
 
 const OWN: &[Directive] = &[
-    setting!("gzip_window", CONF.window, window, "How far back the compressor looks."),
+    setting!("gzip_window", CONF.window, window, "The size of the compression window."),
     setting!(
         "gzip_hash",
         CONF.hash,
@@ -99,22 +99,22 @@ const OWN: &[Directive] = &[
         "gzip_vary",
         core.gzip_vary,
         Line::flag,
-        "Adds `Vary: Accept-Encoding` where the client's codings matter."
+        "Adds `Vary: Accept-Encoding` to responses that depend on it."
     ),
     setting!(
         "gzip_http_version",
         CONF.version,
         |d: &Line| d.choice(&[("1.0", Version::Http10), ("1.1", Version::Http11)]),
-        "The oldest version of HTTP that gets answers in gzip."
+        "The minimum HTTP version of requests whose responses are compressed."
     ),
     Directive {
         name: "gzip_proxied",
-        help: "Which answers to proxies may be compressed.",
+        help: "Which responses to proxied requests are compressed.",
         set: Set::Simple(proxied),
     },
     Directive {
         name: "gzip_disable",
-        help: "Browsers that get no answers in gzip: patterns for `User-Agent`.",
+        help: "Patterns for `User-Agent` of browsers that get no compressed responses.",
         set: Set::Simple(disable),
     },
 ];

@@ -24,7 +24,7 @@ const DIRECTIVES: &[Directive] = &[setting!(
     "gzip_static",
     CONF.mode,
     |d: &Line| d.choice(CHOICE),
-    "Sends a file's `.gz` neighbour to clients that take it, or to all."
+    "Sends precompressed `.gz` files to clients that accept gzip, or to all."
 )];
 
 /// The module's settings.

@@ -113,23 +113,19 @@ impl List {
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "expires",
-        help: "How long answers stay fresh: `Expires` and `Cache-Control`.",
+        help: "Sets `Expires` and `Cache-Control` of responses.",
         set: Set::Simple(expires::set),
     },
-    Directive { name: "add_header", help: "Adds a header to answers.", set: Set::Simple(add) },
-    Directive {
-        name: "add_trailer",
-        help: "Adds a field behind the body of answers.",
-        set: Set::Simple(add),
-    },
+    Directive { name: "add_header", help: "Adds a header to responses.", set: Set::Simple(add) },
+    Directive { name: "add_trailer", help: "Adds a trailer to responses.", set: Set::Simple(add) },
     Directive {
         name: "add_header_inherit",
-        help: "Whether headers of the blocks around are added, too.",
+        help: "Whether headers of outer blocks are inherited.",
         set: Set::Simple(inherit),
     },
     Directive {
         name: "add_trailer_inherit",
-        help: "Whether trailers of the blocks around are added, too.",
+        help: "Whether trailers of outer blocks are inherited.",
         set: Set::Simple(inherit),
     },
 ];

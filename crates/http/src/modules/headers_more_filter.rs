@@ -61,17 +61,17 @@ struct EditedHeader {
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "more_set_headers",
-        help: "Sets headers of answers, of some statuses (`-s`) or types (`-t`) only.",
+        help: "Sets headers of responses, optionally only for some statuses (`-s`) or content types (`-t`).",
         set: Set::Simple(read),
     },
     Directive {
         name: "more_clear_headers",
-        help: "Removes headers of answers; `X-*` means all that begin so.",
+        help: "Removes headers of responses; `X-*`: all whose names begin with `X-`.",
         set: Set::Simple(read),
     },
     Directive {
         name: "more_set_input_headers",
-        help: "Sets headers of the request, or replaces them only (`-r`), behind `rewrite`.",
+        help: "Sets headers of the request after the rewrite phase, or only replaces them (`-r`).",
         set: Set::Simple(read),
     },
     Directive {

@@ -29,7 +29,7 @@ impl Settings for Conf {}
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "index",
-    help: "Files that stand for a directory, the first that exists.",
+    help: "The index files of a directory. The first one that exists is used.",
     set: Set::Simple(set),
 }];
 

@@ -45,7 +45,7 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "limit_conn",
-        help: "How many requests of a key may be in progress at once.",
+        help: "The maximum number of concurrent requests of a key.",
         set: Set::Simple(|s, d| CONF.change(&mut s.location).limits.limit(d, s.setup.inputs.zones)),
     },
     setting!(
@@ -60,7 +60,12 @@ const DIRECTIVES: &[Directive] = &[
         refusal::status,
         "The status of rejected requests."
     ),
-    setting!("limit_conn_dry_run", CONF.refusal.dry_run, Line::flag, "Counts, but limits nothing."),
+    setting!(
+        "limit_conn_dry_run",
+        CONF.refusal.dry_run,
+        Line::flag,
+        "Counts and logs, but limits nothing."
+    ),
 ];
 
 /// The state of a request.

@@ -92,17 +92,17 @@ fn access_log(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "log_format",
-        help: "A named form of access log lines.",
+        help: "A named format of access log lines.",
         set: Set::Simple(|s, d| with(s, |files, conf| log::log_format(files, conf, d))),
     },
     Directive {
         name: "access_log",
-        help: "Where requests are logged, in which form, under which condition.",
+        help: "The file, format and condition of an access log.",
         set: Set::Simple(access_log),
     },
     Directive {
         name: "open_log_file_cache",
-        help: "Keeps logs open that have variables in their names.",
+        help: "Keeps logs open whose names have variables.",
         set: Set::Simple(|s, d| {
             s.once(d)?;
             log::open_log_file_cache(CONF.change(&mut s.location), d)

@@ -6,7 +6,7 @@ use crate::config::scope::{Directive, Set};
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "map",
-        help: "A variable with a value from a table, by another value.",
+        help: "A variable whose value depends on another value.",
         set: Set::Simple(|s, d| weir_values::map::read(&mut s.setup.reading(), d)),
     },
     Directive {

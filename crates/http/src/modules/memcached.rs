@@ -81,9 +81,9 @@ const OWN: &[Directive] = table! { "memcached_", settings:
         let key = key(s.setup).map_err(|error| d.error(error))?;
         pass::handle(s, CONTENT.with(MemcachedPass { to, key }));
         Ok(())
-    }), "The memcached server, or group of servers, that has what $memcached_key names.";
+    }), "The memcached server, or group of servers, that is asked for `$memcached_key`.";
     "gzip_flag": value(gzip_flag, Line::number),
-        "A bit of a value's flags that says that it is compressed.";
+        "The bit in the flags of a value that marks it as compressed with gzip.";
 };
 
 fn key(setup: &mut Setup<'_>) -> Result<Template, TemplateError> {

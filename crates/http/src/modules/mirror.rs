@@ -29,14 +29,14 @@ impl Settings for Conf {}
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "mirror",
-        help: "Sends a copy of each request to this path; the copy's answer is thrown away.",
+        help: "Copies each request to this URI and discards the response.",
         set: Set::Simple(mirror),
     },
     setting!(
         "mirror_request_body",
         CONF.body,
         Line::flag,
-        "Whether copies have the client's body, which is then read first."
+        "Whether copies include the client's body, which is then read first."
     ),
 ];
 

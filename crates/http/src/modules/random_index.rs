@@ -24,7 +24,7 @@ const DIRECTIVES: &[Directive] = &[setting!(
     "random_index",
     CONF.enabled,
     Line::flag,
-    "Any file of the directory stands for it."
+    "Redirects a request for a directory to a random file of it."
 )];
 
 /// The module's settings.

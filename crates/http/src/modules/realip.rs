@@ -42,20 +42,20 @@ enum AddressSource {
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "set_real_ip_from",
-        help: "Addresses of proxies that are trusted to name the client.",
+        help: "Addresses of trusted proxies.",
         set: Set::Simple(from),
     },
     setting!(
         "real_ip_header",
         CONF.header,
         source,
-        "The header that names the client, or `proxy_protocol`."
+        "The header with the client's address, or `proxy_protocol`."
     ),
     setting!(
         "real_ip_recursive",
         CONF.recursive,
         Line::flag,
-        "Whether the last address that is not believed counts, or simply the last."
+        "Whether the client is the last address that is not a trusted proxy, instead of the last address."
     ),
 ];
 

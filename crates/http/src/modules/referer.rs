@@ -72,7 +72,7 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "valid_referers",
-        help: "Pages that may link here; $invalid_referer is the result.",
+        help: "Valid values of `Referer`; sets `$invalid_referer`.",
         set: Set::Simple(set),
     },
     Directive {

@@ -60,8 +60,7 @@ enum Text {
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "route",
-    help: "Hands a request that meets all conditions to a named location; the first line that fits decides. \
-           Several locations have shares by `=weight`.",
+    help: "Passes a request that meets all conditions to a named location. The first matching line decides. With `=weight`, several locations share the requests.",
     set: Set::Simple(set),
 }];
 

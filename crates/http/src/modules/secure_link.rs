@@ -62,7 +62,7 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "secure_link",
-        help: "Where a link's checksum and time are.",
+        help: "The checksum and expiry time of a link, from variables.",
         set: Set::Simple(|s, d| {
             let value = template(s, d)?;
             let conf = CONF.change(&mut s.location);
@@ -72,7 +72,7 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "secure_link_md5",
-        help: "What the checksum of a link is of.",
+        help: "The text whose MD5 is the checksum of a link.",
         set: Set::Simple(|s, d| {
             let value = template(s, d)?;
             let conf = CONF.change(&mut s.location);

@@ -30,12 +30,8 @@ pub struct Conf {
 
 impl Settings for Conf {}
 
-const DIRECTIVES: &[Directive] = &[setting!(
-    "slice",
-    CONF.size,
-    Line::size,
-    "The size of the slices that `$slice_range` asks for; 0 is none."
-)];
+const DIRECTIVES: &[Directive] =
+    &[setting!("slice", CONF.size, Line::size, "The size of slices, for `$slice_range`; 0: off.")];
 
 /// The state of a request.
 static CONTEXT: ContextKey<Rc<RefCell<Slices>>> =

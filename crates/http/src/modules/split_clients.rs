@@ -5,7 +5,7 @@ use crate::config::scope::{Directive, Set};
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "split_clients",
-    help: "A variable that has each of several values for a share of clients.",
+    help: "A variable that gives each of its values a share of requests, by a hash.",
     set: Set::Simple(|s, d| weir_values::split_clients::read(&mut s.setup.reading(), d)),
 }];
 

@@ -31,15 +31,15 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "weir_status",
-        help: "Answers with all counters: `prometheus` (the default; `?loops=1` adds those of each loop) or `json`; of more than 1,000 servers behind it \
-               shows their groups, and each with `?servers=1`; of more than 1,000 groups or zones `prometheus` shows those that have \
-               counted anything, and all with `?idle=1`; with `log`, it answers with the newest lines of `error_log memory:`.",
+        help: "Answers with all counters, as `prometheus` (the default) or `json`, or with the newest lines of \
+               `error_log memory:` (`log`). `?loops=1` adds the counters of each loop. Of more than 1,000 upstream servers it \
+               shows their groups, with `?servers=1` each server. Of more than 1,000 groups or zones `prometheus` shows those \
+               that have counted anything, with `?idle=1` all.",
         set: Set::Simple(set_status),
     },
     Directive {
         name: "status_zone",
-        help: "The name under which `weir_status` shows a server's requests, or a location's; with `if=`, the name of those for which its value is \
-               neither empty nor `0`.",
+        help: "The name under which `weir_status` counts requests of a server or location. With `if=`, it counts those for which the value is neither empty nor `0`.",
         set: Set::Simple(set_zone),
     },
 ];

@@ -38,21 +38,25 @@ impl Settings for Conf {}
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "sub_filter",
-        help: "Replaces a text, in any case, by another one.",
+        help: "Replaces a string, compared without case, by another one.",
         set: Set::Simple(sub_filter),
     },
-    types_setting!("sub_filter_types", CONF.types, "Types of answers that are looked through."),
+    types_setting!(
+        "sub_filter_types",
+        CONF.types,
+        "Content types of responses in which strings are replaced."
+    ),
     setting!(
         "sub_filter_once",
         CONF.once,
         Line::flag,
-        "Whether each text is replaced only where it is first found."
+        "Whether only the first match of each string is replaced."
     ),
     setting!(
         "sub_filter_last_modified",
         CONF.last_modified,
         Line::flag,
-        "Keeps `Last-Modified` of the unchanged answer."
+        "Keeps `Last-Modified` of the original response."
     ),
 ];
 

@@ -48,7 +48,7 @@ const DIRECTIVES: &[Directive] = upstream_directives!(
 
 const OWN: &[Directive] = &[Directive {
     name: "tunnel_pass",
-    help: "CONNECT opens a tunnel, to the server that the client names or to this one.",
+    help: "Opens a tunnel for CONNECT, to the server that the client names or to this address.",
     set: Set::Simple(pass),
 }];
 

@@ -102,7 +102,7 @@ const DIRECTIVES: &[Directive] = &[
     Directive { name: "userid_name", help: "The cookie's name.", set: Set::Simple(text) },
     Directive { name: "userid_domain", help: "The domain of the cookie.", set: Set::Simple(text) },
     Directive { name: "userid_path", help: "The path of the cookie.", set: Set::Simple(text) },
-    setting!("userid_expires", CONF.expires, expires, "How long the cookie is kept."),
+    setting!("userid_expires", CONF.expires, expires, "The lifetime of the cookie."),
     Directive {
         name: "userid_flags",
         help: "The cookie's flags: secure, httponly, samesite=strict|lax|none, off.",
@@ -110,7 +110,7 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "userid_p3p",
-        help: "A `P3P` header beside the cookie.",
+        help: "A `P3P` header that is sent with the cookie.",
         set: Set::Simple(text),
     },
     setting!("userid_mark", CONF.mark, mark, "A letter that marks the cookie as renewed."),
@@ -208,7 +208,8 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     Ok(())
 }
 
-/// The length of the identifier in a cookie. A mark may follow, or padding that old servers wrote.
+/// The length of the identifier in a cookie. A mark may follow, or garbage of old servers instead of
+/// the padding. nginx: ngx_http_userid_get_uid.
 const TEXT: usize = 22;
 
 fn bytes(uid: Uid) -> Vec<u8> {

@@ -12,29 +12,29 @@ const DIRECTIVES: &[Directive] = &[
         "http2",
         core.http2.enabled,
         |d: &Line| d.flag(),
-        "Speaks HTTP/2 to clients that ask for it."
+        "Enables HTTP/2 for clients that negotiate it."
     ),
     setting!(
         "http2_max_concurrent_streams",
         core.http2.max_concurrent_streams,
         |d: &Line| d.number(),
-        "How many requests of a connection are served at once; more are refused."
+        "The maximum number of concurrent streams of a connection; more are refused."
     ),
     setting!(
         "http2_body_preread_size",
         core.http2.body_preread_size,
         preread_size,
-        "How much of a body a client may send before it is read."
+        "How much of a body a client may send before a handler reads it."
     ),
     setting!(
         "http2_chunk_size",
         core.http2.chunk_size,
         chunk_size,
-        "The largest frames that bodies are sent in; other streams get their turn between them."
+        "The maximum size of frames of a body. Other streams may send between two frames."
     ),
     Directive {
         name: "http2_recv_buffer_size",
-        help: "Accepted: weir reads into buffers of its loop, of a size of its own.",
+        help: "Accepted: weir sizes the receive buffers of its loops itself.",
         set: Set::Simple(recv_buffer_size),
     },
     Directive {

@@ -16,56 +16,53 @@ const DIRECTIVES: &[Directive] = &[
         "http3",
         core.http3.enabled,
         |d: &Line| d.flag(),
-        "Speaks HTTP/3 to clients of `listen ... quic` that ask for it."
+        "Enables HTTP/3 for clients of `listen ... quic` that negotiate it."
     ),
     setting!(
         "http3_hq",
         core.http3.hq,
         |d: &Line| d.flag(),
-        "Speaks HTTP/0.9 over QUIC to clients that ask for `hq-interop`, which tests of QUIC do."
+        "Enables HTTP/0.9 over QUIC (`hq-interop`), for interoperability tests."
     ),
     setting!(
         "http3_max_concurrent_streams",
         core.http3.max_concurrent_streams,
         |d: &Line| d.number(),
-        "How many requests of a connection a client may make at once."
+        "The maximum number of concurrent requests of a connection."
     ),
     setting!(
         "http3_stream_buffer_size",
         core.http3.stream_buffer_size,
         |d: &Line| d.size(),
-        "How much of a body a client may send before it is read."
+        "How much of a body a client may send before a handler reads it."
     ),
     setting!(
         "quic_retry",
         core.http3.retry,
         |d: &Line| d.flag(),
-        "Lets each new client show first that its address is its own. That costs a round trip, and keeps forged \
-         addresses out."
+        "Validates the address of each new client with a Retry packet. That costs a round trip and protects against forged addresses."
     ),
     setting!(
         "quic_gso",
         core.http3.gso,
         |d: &Line| d.flag(),
-        "Sends many datagrams with one call (UDP_SEGMENT), where the kernel and the network card can."
+        "Sends many datagrams with one call (UDP_SEGMENT), if the kernel and the network card support it."
     ),
     setting!(
         "quic_congestion",
         core.http3.congestion,
         congestion,
-        "What decides how fast a connection sends: cubic, or bbr, which does not take each loss for a full path."
+        "The congestion control: `cubic`, or `bbr`, which does not take each loss for congestion."
     ),
     setting!(
         "http3_alt_svc",
         core.http3.alt_svc,
         |d: &Line| d.flag(),
-        "Adds `Alt-Svc` to answers over TLS of a server that listens with `quic`, so that clients come over HTTP/3 the next \
-         time."
+        "Adds `Alt-Svc` to responses over TLS of a server that listens with `quic`, so that clients use HTTP/3 next time."
     ),
     Directive {
         name: "quic_host_key",
-        help: "A file with the secret of which connection ids and tokens are made; without it weir makes one at its start. \
-               Servers that share an address should share it.",
+        help: "A file with the secret for connection IDs and tokens. By default weir makes one when it starts. Servers that share an address should share the file.",
         set: Set::Simple(host_key),
     },
     setting!(

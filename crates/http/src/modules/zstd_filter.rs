@@ -37,7 +37,7 @@ const DIRECTIVES: &[Directive] = coding_directives!(
     "zstd",
     1,
     22,
-    "Sends answers in Zstandard to clients that take it; it is preferred to gzip."
+    "Compresses responses for clients that accept Zstandard, which is preferred to gzip."
 );
 
 /// The module's settings.

@@ -24,7 +24,7 @@ const DIRECTIVES: &[Directive] = &[setting!(
     "zstd_static",
     CONF.mode,
     |d: &Line| d.choice(CHOICE),
-    "Sends a file's `.zst` neighbour to clients that take it, or to all."
+    "Sends precompressed `.zst` files to clients that accept Zstandard, or to all."
 )];
 
 /// The module's settings.

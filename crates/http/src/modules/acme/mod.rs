@@ -61,14 +61,12 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "acme_shared_zone",
-        help: "The memory in which all processes see how each certificate stands, `zone=ngx_acme_shared:256k` by default. \
-               Certificates themselves are in the `state_path`.",
+        help: "Shared memory for the state of each certificate, `zone=ngx_acme_shared:256k` by default. The certificates themselves are in the `state_path`.",
         set: Set::Simple(shared_zone),
     },
     Directive {
         name: "acme_certificate",
-        help: "Asks an issuer for a certificate, for these names or those of `server_name`. Without `ssl_certificate` the \
-               server uses it.",
+        help: "Requests a certificate from an issuer, for these names or those of `server_name`. Without `ssl_certificate` the server uses it.",
         set: Set::Simple(certificate),
     },
 ];

@@ -91,8 +91,8 @@ fn is_guarded(conf: &LocationConf) -> bool {
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "weir_api",
-    help: "Answers with the state of servers, caches and logs as JSON, and changes it; `token=FILE`: for requests with \
-           what stands in the file; `config`: and takes whole configurations.",
+    help: "Shows and changes the state of servers, caches and logs, as JSON; `token=FILE`: for requests with the token in \
+           this file; `config`: accepts whole configurations as well.",
     set: Set::Simple(set),
 }];
 

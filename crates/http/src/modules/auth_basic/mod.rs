@@ -40,12 +40,12 @@ impl Settings for Conf {}
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "auth_basic",
-        help: "The realm that a client must know a name and password for, or `off`.",
+        help: "The realm for authentication by user name and password, or `off`.",
         set: Set::Simple(realm),
     },
     Directive {
         name: "auth_basic_user_file",
-        help: "The file of names and hashed passwords.",
+        help: "The file with user names and hashed passwords.",
         set: Set::Simple(user_file),
     },
 ];

@@ -64,7 +64,7 @@ const DIRECTIVES: &[Directive] = &[
         "autoindex_format",
         CONF.format,
         Format::read,
-        "The list's form: html, xml, json or jsonp."
+        "The list's format: html, xml, json or jsonp."
     ),
     setting!(
         "autoindex_localtime",

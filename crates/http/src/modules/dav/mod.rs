@@ -55,7 +55,7 @@ impl Conf {
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "dav_methods",
-        help: "The methods that may change files: PUT, DELETE, MKCOL, COPY, MOVE.",
+        help: "The enabled methods: PUT, DELETE, MKCOL, COPY, MOVE.",
         set: Set::Simple(methods),
     },
     setting!(
@@ -68,13 +68,13 @@ const DIRECTIVES: &[Directive] = &[
         "create_full_put_path",
         CONF.create_full_put_path,
         Line::flag,
-        "Whether PUT creates the directories on the way."
+        "Whether PUT creates missing directories."
     ),
     setting!(
         "min_delete_depth",
         CONF.min_delete_depth,
         Line::number,
-        "How many path elements a path must have to be deleted."
+        "The minimum number of path elements for DELETE."
     ),
 ];
 

@@ -69,17 +69,17 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "dav_ext_methods",
-        help: "The methods that tell of files and lock them: PROPFIND, PROPPATCH, OPTIONS, LOCK, UNLOCK.",
+        help: "The enabled methods of WebDAV: PROPFIND, PROPPATCH, OPTIONS, LOCK, UNLOCK.",
         set: Set::Simple(methods),
     },
     Directive {
         name: "dav_ext_lock_zone",
-        help: "Shared memory for locks, and how long one lasts unless it is refreshed.",
+        help: "Shared memory for locks, and their timeout.",
         set: Set::Simple(zone),
     },
     Directive {
         name: "dav_ext_lock",
-        help: "The zone of the locks that requests which change files must respect.",
+        help: "The zone of the location's locks.",
         set: Set::Simple(lock_zone),
     },
 ];

@@ -73,12 +73,12 @@ macro_rules! coding_directives {
                 types.read(s, d);
                 settings(s).types = types;
                 Ok(())
-            }), "Types of answers that are compressed.";
+            }), "Content types of responses that are compressed.";
             "_comp_level": value(level, |d| {
                 d.number_within($lowest, Some($highest)).map(|n| n as u32)
-            }), "How hard to compress.";
+            }), "The compression level.";
             "_min_length": value(min_length, Line::size),
-                "Answers that are known to be shorter are left alone.";
+                "The minimum length of responses that are compressed, if the length is known.";
             "_buffers": value(buffers, Line::buffers),
                 "Accepted: weir sizes these buffers itself.";
         }

@@ -81,7 +81,7 @@ const DIRECTIVES: &[Directive] = &[
         "fancyindex_case_sensitive",
         CONF.order.cased,
         Line::flag,
-        "Whether names that differ in case stand apart."
+        "Whether names are sorted by case."
     ),
     setting!("fancyindex_css_href", CONF.look.css, text, "A style sheet for the list."),
     setting!(
@@ -94,7 +94,7 @@ const DIRECTIVES: &[Directive] = &[
         "fancyindex_directories_first",
         CONF.order.directories_first,
         Line::flag,
-        "Whether directories stand before files."
+        "Whether directories are listed before files."
     ),
     setting!(
         "fancyindex_exact_size",
@@ -104,7 +104,7 @@ const DIRECTIVES: &[Directive] = &[
     ),
     Directive {
         name: "fancyindex_footer",
-        help: "What stands behind the list: a path, or with `local` a file.",
+        help: "The footer of the list: a URI, or with `local` a file.",
         set: Set::Simple(|s, d| {
             s.once(d)?;
             let part = part(s, d)?;
@@ -114,7 +114,7 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "fancyindex_header",
-        help: "What stands before the list: a path, or with `local` a file.",
+        help: "The header of the list: a URI, or with `local` a file.",
         set: Set::Simple(|s, d| {
             s.once(d)?;
             let part = part(s, d)?;
@@ -126,17 +126,17 @@ const DIRECTIVES: &[Directive] = &[
         "fancyindex_hide_parent_dir",
         CONF.look.hide_parent,
         Line::flag,
-        "Whether the way up is left out."
+        "Whether the parent directory is omitted."
     ),
     setting!(
         "fancyindex_hide_symlinks",
         CONF.filter.links,
         |d: &Line| d.flag().map(|hide| !hide),
-        "Whether symbolic links are left out."
+        "Whether symbolic links are omitted."
     ),
     Directive {
         name: "fancyindex_ignore",
-        help: "Regular expressions of names that are left out.",
+        help: "Regular expressions for names that are omitted.",
         set: Set::Simple(ignore),
     },
     setting!(
@@ -149,7 +149,7 @@ const DIRECTIVES: &[Directive] = &[
         "fancyindex_name_length",
         CONF.look.name_length,
         |d: &Line| d.number().map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
-        "How many characters of a name are shown."
+        "The maximum number of characters of a name."
     ),
     setting!(
         "fancyindex_show_dotfiles",
@@ -161,13 +161,13 @@ const DIRECTIVES: &[Directive] = &[
         "fancyindex_show_path",
         CONF.look.path,
         Line::flag,
-        "Whether the directory's path stands behind a header of the site's own."
+        "Whether the directory's path is shown below the site's own header."
     ),
     setting!(
         "fancyindex_time_format",
         CONF.look.time_format,
         text,
-        "How times look: as for strftime."
+        "The format of times, as for strftime."
     ),
 ];
 

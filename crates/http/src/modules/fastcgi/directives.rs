@@ -27,15 +27,15 @@ const OWN: &[Directive] = table! { "fastcgi_", settings:
         Ok(())
     }), "The FastCGI server, or group of servers, that requests are passed to.";
     "index": value(index, |d| Ok(d.args.first().map(|w| w.bytes.clone()).unwrap_or_default())),
-        "What is added to a script's name that ends with a slash, in $fastcgi_script_name.";
+        "The file name that is appended to a script name with a slash at its end, in `$fastcgi_script_name`.";
     "split_path_info": line(|s, d| {
         settings(s).split = Split::read(s, d)?.map(Arc::new);
         Ok(())
-    }), "A pattern with the groups $fastcgi_script_name and $fastcgi_path_info.";
+    }), "A pattern with the captures `$fastcgi_script_name` and `$fastcgi_path_info`.";
     "catch_stderr": list(catch_stderr, |_, d| Ok(texts(d))),
-        "A text in a server's messages for the log that makes its answer an invalid one.";
+        "A text in a server's error output that makes its response invalid.";
     "keep_conn": value(keep_conn, Line::flag),
-        "Whether servers are asked to keep connections open after an answer.";
+        "Whether servers are asked to keep connections open after a response.";
 };
 
 fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Conf {

@@ -38,7 +38,7 @@ const OWN: &[Directive] = &[
     },
     Directive {
         name: "grpc_set_header",
-        help: "A header of requests to servers; an empty value leaves it out.",
+        help: "A header of requests to servers; with an empty value it is omitted.",
         set: Set::Simple(|s, d| {
             let [name, value] = d.args.as_slice() else { return Ok(()) };
             let value = s.setup.line(d, value)?;

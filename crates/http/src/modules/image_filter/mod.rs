@@ -72,24 +72,24 @@ const TESTED: u64 = 32 << 20;
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "image_filter",
-        help: "What is done to pictures: `test`, `size`, `resize`, `crop`, `rotate`; or `off`.",
+        help: "The action for images: `test`, `size`, `resize`, `crop`, `rotate`; or `off`.",
         set: Set::Simple(set),
     },
     Directive {
         name: "image_filter_jpeg_quality",
-        help: "The quality of JPEG pictures that are written, 1 to 100.",
+        help: "The quality of JPEG images that are written, 1 to 100.",
         set: Set::Simple(|s, d| number(s, d, |conf| &mut conf.jpeg_quality)),
     },
     Directive {
         name: "image_filter_sharpen",
-        help: "How much sharper pictures become that were made smaller, in percent.",
+        help: "How much reduced images are sharpened, in percent.",
         set: Set::Simple(|s, d| number(s, d, |conf| &mut conf.sharpen)),
     },
     setting!(
         "image_filter_buffer",
         CONF.buffer,
         Line::size,
-        "The most bytes that a picture may have; 415 for others."
+        "The maximum size of an image; a larger one is refused with 415."
     ),
 ];
 

@@ -115,12 +115,12 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "limit_req_zone",
-        help: "Shared memory for the states of keys, and the rate that each may have.",
+        help: "Shared memory for the states of keys, and the rate of each key.",
         set: Set::Simple(zone),
     },
     Directive {
         name: "limit_req",
-        help: "A limit by the rate of a zone, with how many requests may be above it.",
+        help: "Limits requests to the rate of a zone, with a burst.",
         set: Set::Simple(limit),
     },
     setting!(
@@ -135,7 +135,12 @@ const DIRECTIVES: &[Directive] = &[
         refusal::status,
         "The status of rejected requests."
     ),
-    setting!("limit_req_dry_run", CONF.refusal.dry_run, Line::flag, "Counts, but limits nothing."),
+    setting!(
+        "limit_req_dry_run",
+        CONF.refusal.dry_run,
+        Line::flag,
+        "Counts and logs, but limits nothing."
+    ),
 ];
 
 /// The state of a request.

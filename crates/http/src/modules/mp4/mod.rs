@@ -47,19 +47,19 @@ const DIRECTIVES: &[Directive] = &[
         "mp4_buffer_size",
         CONF.buffer_size,
         Line::size,
-        "Size that a file's tables may have whatever `mp4_max_buffer_size` says."
+        "The size of a file's tables that is allowed even if `mp4_max_buffer_size` is smaller."
     ),
     setting!(
         "mp4_max_buffer_size",
         CONF.max_buffer_size,
         Line::size,
-        "The largest tables of a file that are taken into memory."
+        "The maximum size of a file's tables, which are read into memory."
     ),
     setting!(
         "mp4_start_key_frame",
         CONF.start_key_frame,
         Line::flag,
-        "Whether a part begins at a key frame, with what is before its start not shown."
+        "Whether a part begins at a key frame. Frames before `start` are then hidden."
     ),
 ];
 

@@ -93,15 +93,14 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "otel_trace",
-        help: "Which requests leave a span: those for which this comes to `on` or `1`.",
+        help: "Samples requests for which this is `on` or `1`: they leave a span.",
         set: Set::Simple(set_trace),
     },
     setting!(
         "otel_trace_context",
         CONF.context,
         propagation,
-        "What becomes of traceparent and tracestate: `ignore`, `extract` the client's, `inject` our own into what servers \
-         behind get, `propagate` for both."
+        "How `traceparent` and `tracestate` are propagated: `extract` reads the client's, `inject` sends our own to upstream servers, `propagate` does both, `ignore` neither."
     ),
     Directive {
         name: "otel_span_name",

@@ -25,17 +25,17 @@ const OWN: &[Directive] = &[
     },
     Directive {
         name: "proxy_http_version",
-        help: "The version that servers are spoken to in.",
+        help: "The HTTP version of requests to servers.",
         set: Set::Simple(http_version),
     },
     Directive {
         name: "proxy_answer_timeout",
-        help: "How long all attempts together may take until the head of an answer has come; 0: no limit.",
+        help: "The time limit of all attempts together, until the head of a response; 0: no limit.",
         set: Set::Simple(answer_timeout),
     },
     Directive {
         name: "proxy_next_upstream_delay",
-        help: "How long to wait before another server is asked.",
+        help: "How long to wait before the next server is tried.",
         set: Set::Simple(retry_delay),
     },
     Directive {
@@ -50,32 +50,32 @@ const OWN: &[Directive] = &[
     },
     Directive {
         name: "proxy_set_header",
-        help: "A header of requests to servers; an empty value leaves it out.",
+        help: "A header of requests to servers; with an empty value it is omitted.",
         set: Set::Simple(set_header),
     },
     Directive {
         name: "proxy_pass_trailers",
-        help: "Whether trailers of answers are passed.",
+        help: "Whether trailers of responses are passed.",
         set: Set::Simple(pass_trailers),
     },
     Directive {
         name: "proxy_redirect",
-        help: "How Location and Refresh change on their way to the client.",
+        help: "Rewrites `Location` and `Refresh` for the client.",
         set: Set::Simple(redirect),
     },
     Directive {
         name: "proxy_cookie_domain",
-        help: "How the domain of cookies changes on its way to the client.",
+        help: "Rewrites the domain of cookies for the client.",
         set: Set::Simple(cookie_domain),
     },
     Directive {
         name: "proxy_cookie_path",
-        help: "How the path of cookies changes on its way to the client.",
+        help: "Rewrites the path of cookies for the client.",
         set: Set::Simple(cookie_path),
     },
     Directive {
         name: "proxy_cookie_flags",
-        help: "Flags that are added to cookies, or taken from them.",
+        help: "Flags that are added to cookies or removed from them.",
         set: Set::Simple(cookie_flags),
     },
     Directive {

@@ -48,7 +48,12 @@ const COMMON: [Directive; ROWS.len()] = {
 const ROWS: &[SslDirective<Request, Conf>] = server::rows();
 
 const OWN: &[Directive] = &[
-    setting!("ssl_buffer_size", CONF.buffer_size, Line::size, "The largest record that is sent."),
+    setting!(
+        "ssl_buffer_size",
+        CONF.buffer_size,
+        Line::size,
+        "The maximum size of records that are sent."
+    ),
     setting!(
         "ssl_early_data",
         CONF.early_data,

@@ -52,29 +52,29 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "hash",
-        help: "A value chooses the server of the group; with `consistent`, by ketama's ring.",
+        help: "Chooses the server by the hash of a value; `consistent`: by ketama's ring.",
         set: Set::Simple(|s, d| with(s, d, |s, block| methods::hash(s, block, d))),
     },
     Directive {
         name: "ip_hash",
-        help: "The client's address chooses the server of the group.",
+        help: "Chooses the server by the client's address.",
         set: Set::Simple(|s, d| with(s, d, |s, block| methods::ip_hash(block, s.warnings, d))),
     },
     Directive {
         name: "least_conn",
-        help: "The server with the fewest connections for its weight is chosen.",
+        help: "Chooses the server with the fewest connections for its weight.",
         set: Set::Simple(|s, d| with(s, d, |s, block| methods::least_conn(block, s.warnings, d))),
     },
     Directive {
         name: "least_time",
-        help: "The server that answers soonest is chosen.",
+        help: "Chooses the server with the lowest response time and the fewest connections.",
         set: Set::Simple(|s, d| {
             with(s, d, |s, block| methods::least_time(block, s.warnings, d, methods::OF_REQUESTS))
         }),
     },
     Directive {
         name: "random",
-        help: "Chance chooses the server, or the less loaded of two.",
+        help: "Chooses a random server, or the less loaded one of two.",
         set: Set::Simple(|s, d| {
             with(s, d, |s, block| methods::random(block, s.warnings, d, methods::OF_REQUESTS))
         }),
@@ -86,7 +86,7 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "zone",
-        help: "Shared memory where all workers, and the next configuration, find the servers' state.",
+        help: "Shared memory for the state of the servers. All workers use it, and a reload keeps it.",
         set: Set::Simple(|s, d| {
             let zones = s.setup.inputs.zones;
             with(s, d, |_, block| methods::zone(block, zones, d))
@@ -94,7 +94,7 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "sticky",
-        help: "Requests of one client go to one server.",
+        help: "Passes all requests of a client to one server.",
         set: Set::Simple(block::sticky),
     },
     Directive {
@@ -108,12 +108,12 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "match",
-        help: "Rules for the answer to a health check.",
+        help: "Rules for the response to a health check.",
         set: Set::Simple(health_check::rules),
     },
     Directive {
         name: "servers_file",
-        help: "The group's servers stand in a file, which running workers follow.",
+        help: "Reads the servers of the group from a file. Running workers follow its changes.",
         set: Set::Simple(|s, d| {
             let prefix = s.setup.inputs.prefix;
             with(s, d, |_, block| methods::servers_file(block, prefix, 80, d))
