@@ -1,4 +1,4 @@
-//! What the loop of this thread is at, for requests: see [`weir_values::doing`].
+//! The current activity of this thread's loop, for requests: see [`weir_values::doing`].
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -29,14 +29,15 @@ impl Blamed for Location {
     }
 }
 
-/// Notes the module that runs for a request, and the phase; the module is empty if there is none in
-/// particular.
+/// Notes the phase and module that run for a request. The module is empty if no particular one
+/// runs.
 #[inline]
 pub fn note(phase: &'static str, module: &'static str, r: &Request) {
     doing::note(phase, module, r.location);
 }
 
-/// Runs a future; also says how long, at worst, the event that it waited for waited for it.
+/// Runs a future. Also returns how long, at worst, an event for it waited because the loop was
+/// blocked.
 pub async fn blocked<T>(
     handle: &Handle,
     mut future: Pin<&mut impl Future<Output = T>>,

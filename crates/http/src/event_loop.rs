@@ -1,4 +1,4 @@
-//! One loop's state of the `http` room: what its connections share.
+//! The state of one loop that its connections share.
 
 mod first_bytes;
 mod gone;
@@ -35,70 +35,71 @@ use ids::Ids;
 pub use parts::LoopKey;
 use rush::Rush;
 
-/// Rooms of ended requests that are kept for new ones.
+/// The most idle scratch buffers that are kept for new connections.
 const SCRATCHES: usize = 64;
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<LoopState>>> = const { RefCell::new(None) };
-    /// Sites that this loop has no use for any more. They go between two turns.
+    /// Sites that this loop does not use any more. They are removed between two turns.
     static GONE: Graveyard<Site> = const { Graveyard::new() };
 }
 
-/// Adds figures to a status page, from what was counted under names; of many servers behind each one, if that was asked for.
+/// Adds counters to a status page. The flag: each server of large groups, too.
 pub type Show = Box<dyn Fn(&AllCounted, bool, &mut MetricsPage)>;
 
-/// Passes a command on to the master, which has all processes carry it out.
+/// Passes a command to the master, which has all processes execute it.
 pub type Tell = Rc<dyn Fn(Command) -> std::io::Result<()>>;
 
-/// Asks the master for another configuration.
+/// Requests another configuration from the master.
 pub type AskChange = Rc<dyn Fn(&ChangeRequest) -> ChangeAnswer>;
 
-/// A connection that is told when its worker begins to end, and when another site takes over.
+/// A connection that is notified when its worker retires or ends, and when another site takes over.
 pub trait OnRetire {
     /// The loop retires.
     fn retiring(&self);
-    /// The loop ends now. True if it is to wait for a moment, since the client is told.
+    /// The loop ends now. True if it must wait for a moment, since the client is notified.
     fn shut_down(&self) -> bool {
         false
     }
-    /// Requests that begin from now on belong to the site of this state.
+    /// Later requests belong to the site of this state.
     fn replaced(&self, next: &Rc<LoopState>);
 }
 
-/// What the connections of one loop share whatever site they are served by: it outlives each of the loop's sites.
+/// The state that a loop's connections share, whichever site serves them. It outlives the sites.
 pub(crate) struct Common {
     connections: Cell<usize>,
     inflight: Cell<usize>,
-    /// Of both, what went to other loops.
+    /// The connections that other loops have taken over. They are counted in the two numbers above.
     pub(crate) gone: Arc<Gone>,
     retiring: Cell<Option<Retire>>,
     scratches: RefCell<Vec<Scratch>>,
     pausing: Cell<usize>,
     pub(crate) first_bytes: FirstBytesGuess,
-    /// For each listening socket, how many clients spoke soon after they were accepted.
+    /// For each listening socket, the number of clients that sent bytes soon after the accept.
     spoke_soon: Box<[Cell<u64>]>,
     rush: Rush,
-    /// The same of connections that pause with their tasks.
+    /// The same for connections that pause with their tasks.
     rush_of_pauses: Rush,
-    /// In this turn a connection was accepted without being asked for its first bytes.
+    /// Whether a connection was accepted in this turn without an attempt to receive its first
+    /// bytes.
     pub(crate) unasked: Cell<bool>,
-    /// Connections that are told of the worker's end, the oldest first.
+    /// Connections that are notified when the worker ends, oldest first.
     links: RefCell<BTreeMap<u64, Weak<dyn OnRetire>>>,
     date: Cell<(i64, [u8; 29])>,
-    /// Files that the running turn has opened.
+    /// The files that were opened in the current turn.
     pub(crate) turn_files: RefCell<TurnFiles>,
-    /// The states with older sites, as long as requests hold them.
+    /// The states of older sites, as long as requests use them.
     older: RefCell<Vec<Weak<LoopState>>>,
-    /// Lines of access logs that were on their way when such a state went, and the ways of other loops' that this one has
-    /// used: written when the loop ends.
+    /// Queues of access logs that still had lines when such a state was dropped, and queues of
+    /// other loops that this loop has used. They are written when the loop ends.
     left_lines: RefCell<Vec<Writers>>,
-    /// The last second for which the time zone was asked, and its offset.
+    /// The last second for which the offset of the local time was computed, and the offset.
     offset: Offset,
     ids: Ids,
 }
 
 impl Common {
-    /// That of a new loop with so many listening sockets.
+    /// The state of a new loop with this number of listening sockets.
     fn new(listens: usize) -> Common {
         Common {
             connections: Cell::new(0),
@@ -123,26 +124,28 @@ impl Common {
     }
 }
 
-/// What a module keeps in each loop, and what it does when the loop starts and ends. All hooks default to nothing.
+/// The state of a module in each loop, with hooks for the loop's start and end. All hooks default
+/// to nothing.
 pub trait LoopPart: Any {
-    /// The loop is about to serve.
+    /// Called before the loop serves.
     fn init_process(&self, _: &Rc<LoopState>) {}
-    /// Does what may fail of `init_process`, in a process that tries the configuration and does nothing else.
+    /// Runs the parts of `init_process` that may fail, in a process that only tests the
+    /// configuration.
     ///
     /// # Errors
     ///
-    /// What the log is told.
+    /// The message for the log.
     fn try_out(&self, _: &LoopState) -> Result<(), String> {
         Ok(())
     }
-    /// Servers may have become free: requests that wait for one look.
+    /// Servers may have become available, so requests that wait for one check again.
     fn look(&self, _: &LoopState) {}
-    /// Another site serves the requests that begin from now on: what may be of use there goes over, and what is done beside
-    /// requests ends.
+    /// Another site takes over for new requests. State that it can use is handed over, and
+    /// background work of this site ends.
     fn replaced(&self, _: &LoopState, _next: &LoopState) {}
-    /// The loop begins to end.
+    /// The loop retires.
     fn retire(&self, _: &LoopState) {}
-    /// No connection is left: whether the loop may end, too. It is asked again until then.
+    /// Called when no connection is left, until it returns true: whether the loop may end.
     fn is_flushed(&self, _: &LoopState) -> bool {
         true
     }
@@ -150,27 +153,27 @@ pub trait LoopPart: Any {
     fn exit_process(&self, _: &LoopState) {}
 }
 
-/// What there is of a loop when modules make their parts.
+/// The parts of a loop that exist when modules make their state.
 pub struct LoopStart<'a> {
     /// The loop.
     pub handle: &'a Handle,
-    /// What it serves.
+    /// The site.
     pub site: &'static Site,
-    /// Which loop this is.
+    /// The loop's identity.
     pub identity: Identity,
     /// This loop's counters.
     pub metrics: &'a Rc<Tally>,
-    /// Its counters under names.
+    /// Its counters by name.
     pub cells: &'a Rc<Cells>,
-    /// The same loop's state with the site before, if there was one.
+    /// The state of the same loop with the previous site, if there was one.
     pub before: Option<&'a LoopState>,
 }
 
-/// A [`LoopKey`], whatever its type is.
+/// A [`LoopKey`] of any type.
 pub trait AnyLoopKey: Sync {
-    /// Takes its number in the list.
+    /// Sets the index.
     fn settle(&self, at: usize);
-    /// Makes the loop's part.
+    /// Makes the module's state in the loop.
     fn make(&self, start: &LoopStart<'_>) -> Box<dyn LoopPart>;
 }
 
@@ -183,52 +186,53 @@ impl std::fmt::Debug for dyn AnyLoopKey {
     }
 }
 
-/// What the connections of one loop share.
+/// The state of a loop with one site.
 pub struct LoopState {
     /// The loop.
     pub handle: Handle,
-    /// What it serves. Another state of the same loop has the site that comes after it.
+    /// The site. After a change, another state of the same loop has the next site.
     pub site: &'static Site,
-    /// Which loop this is.
+    /// The loop's identity.
     pub identity: Identity,
     /// This loop's counters.
     pub metrics: Rc<Tally>,
-    /// All loops' counters, for the status pages.
+    /// The counters of all loops, for status pages.
     pub registry: weir_metrics::Registry,
-    /// What it counts under names.
+    /// The counts by name.
     pub(crate) counts: Counts,
-    /// What others than `http` have to show there.
+    /// Adds the counters of crates other than `http` to status pages.
     pub shown: OnceCell<Show>,
-    /// Takes the commands that all processes must carry out.
+    /// Passes commands to the master.
     pub commands: OnceCell<Tell>,
-    /// Takes texts of other configurations.
+    /// Passes other configurations to the master.
     pub asks_change: OnceCell<AskChange>,
-    /// What sessions are counted under, for the same.
+    /// The zones of `stream`, for status pages.
     pub status_zones: OnceCell<&'static [Arc<StatusZone>]>,
-    /// Servers that sessions are passed to, for the API that changes them.
+    /// The groups of `stream`, for the API that changes their servers.
     pub stream_groups: OnceCell<Vec<Arc<Group>>>,
-    /// Lines of access logs on their way.
+    /// The queue of access log lines.
     pub(crate) logs: Writers,
-    /// What name servers have told.
+    /// The resolvers' cache.
     pub resolvers: Rc<Resolvers>,
-    /// What modules keep.
+    /// The states of modules.
     parts: Vec<Box<dyn LoopPart>>,
-    /// What outlives a site.
+    /// The state that outlives a site.
     pub(crate) common: Rc<Common>,
-    /// Another site serves the requests that begin from now on.
+    /// Whether another site serves new requests.
     replaced: Cell<bool>,
     /// `open_file_cache`
     pub(crate) file_caches: RefCell<Caches>,
     /// Certificates with variables in their names.
     pub(crate) certificates: CertificateCache<Arc<weir_tls::ServerConfig>>,
-    /// The same of certificates that servers are shown.
+    /// Client certificates for upstream servers with variables in their names.
     pub(crate) upstream_certificates: CertificateCache<weir_tls::TlsClient>,
-    /// The right to `site`. Each request, and each task with a reference into the site, holds the state that has it.
+    /// The lease of `site`. Each request holds this state, and so does each task with a reference
+    /// into the site.
     owner: Lent<Site>,
 }
 
 impl LoopState {
-    /// The state of this thread's loop; connections find it again when they wake.
+    /// Makes the state of this thread's loop. Connections find it when they wake.
     pub fn new(
         handle: Handle,
         site: Lent<Site>,
@@ -241,8 +245,8 @@ impl LoopState {
         event_loop
     }
 
-    /// The state of the same loop with another site, which serves the requests that begin from now on. It listens where this
-    /// one's does, in the same order.
+    /// Makes the state of the same loop with another site, which serves new requests. It has the
+    /// same listening sockets in the same order.
     pub fn succeed(self: &Rc<Self>, site: Lent<Site>) -> Rc<LoopState> {
         let (handle, metrics) = (self.handle.clone(), self.metrics.clone());
         let cells = self.counts.all().clone();
@@ -262,17 +266,17 @@ impl LoopState {
         next
     }
 
-    /// The connections that are told of what becomes of their loop.
+    /// The connections that are notified when their loop ends.
     fn links(&self) -> Vec<Rc<dyn OnRetire>> {
         self.common.links.borrow().values().filter_map(Weak::upgrade).collect()
     }
 
-    /// An owner of the site, for what another thread does with it.
+    /// A lease of the site, for work on another thread.
     pub fn owner(&self) -> Lent<Site> {
         self.owner.clone()
     }
 
-    /// The states with older sites, and this one, which is the newest.
+    /// Calls `work` for the states with older sites, and for this one, which is the newest.
     fn each_state(&self, mut work: impl FnMut(&LoopState)) {
         let older: Vec<_> = self.common.older.borrow().iter().filter_map(Weak::upgrade).collect();
         older.iter().for_each(|state| work(state));
@@ -284,7 +288,7 @@ impl LoopState {
         self.parts.iter().for_each(|part| part.init_process(self));
     }
 
-    /// The state that serves the requests that begin now: this one, or that of a newer site.
+    /// The state that serves new requests: this one, or that of a newer site.
     #[inline]
     pub fn newest(self: &Rc<Self>) -> Rc<LoopState> {
         match self.replaced.get() {
@@ -293,18 +297,19 @@ impl LoopState {
         }
     }
 
-    /// Whether another site serves the requests that begin from now on.
+    /// Whether another site serves new requests.
     #[inline]
     pub fn is_replaced(&self) -> bool {
         self.replaced.get()
     }
 
-    /// Whether what is done beside requests is to end: the loop retires, or another site has taken over.
+    /// Whether background work must end: the loop retires, or another site has taken over.
     pub fn is_over(&self) -> bool {
         self.replaced.get() || self.retiring()
     }
 
-    /// Runs the site's `init_by_lua` as a loop would that serves it, and does nothing else; the error is what the log is told.
+    /// Runs the site's `init_by_lua` as in a serving loop, and nothing else. The error is the
+    /// message for the log.
     ///
     /// # Errors
     ///
@@ -374,7 +379,7 @@ impl LoopState {
         event_loop
     }
 
-    /// Starts to fetch what is sent along with certificates, on one loop of each worker.
+    /// Starts to fetch OCSP responses for stapling, on one loop of each worker.
     fn start_stapling(self: &Rc<Self>) {
         if self.identity.index == 0 && !self.identity.agent {
             let known = Rc::downgrade(self);
@@ -383,36 +388,39 @@ impl LoopState {
         }
     }
 
-    /// The worker of this thread.
+    /// The state of this thread's loop.
     pub fn current() -> Option<Rc<LoopState>> {
         CURRENT.try_with(|c| c.borrow().clone()).ok().flatten()
     }
 
-    /// The loop of this thread has ended: what it keeps goes now. Later the thread would lack what scripts' finalizers use.
+    /// Drops the state of this thread's loop, which has ended. Later, finalizers of scripts would
+    /// find thread locals destroyed.
     pub fn leave() {
         let ended = CURRENT.take();
         drop(ended);
     }
 
-    /// Begins the end of all but parked connections, which `connection` wakes.
+    /// Ends all connections except parked ones, which `connection` wakes.
     pub(crate) fn begin_retiring(&self, how: Retire) {
         self.common.retiring.set(Some(how));
-        // One that ends at once leaves the list.
+        // A connection that ends at once leaves the list.
         self.links().iter().for_each(|link| link.retiring());
         self.each_state(|state| state.parts.iter().for_each(|part| part.retire(state)));
     }
 
-    /// The loop ends now, whatever its connections are at. True if some tell their clients, and need a moment for that.
+    /// Ends the loop now, whatever its connections do. True if some notify their clients and need a
+    /// moment for that.
     pub fn shut_down(&self) -> bool {
         self.links().iter().map(|link| link.shut_down()).filter(|tells| *tells).count() > 0
     }
 
-    /// Requests that wait for a server look whether there is one.
+    /// Makes requests that wait for a server check again.
     pub fn look(&self) {
         self.each_state(|state| state.parts.iter().for_each(|part| part.look(state)));
     }
 
-    /// What a turn has found out about files and newcomers does not hold in the next one.
+    /// Drops what holds for the current turn only: open files, and the state of accepted
+    /// connections.
     pub fn end_of_turn(&self) {
         self.common.unasked.set(false);
         self.common.turn_files.borrow_mut().close();
@@ -421,7 +429,8 @@ impl LoopState {
         }
     }
 
-    /// Sites that no request of this loop needs any more are freed by another thread, unless other loops have them.
+    /// Frees sites that no request of this loop uses, on another thread, unless other loops use
+    /// them.
     #[cold]
     fn give_up_sites(&self) {
         let gone = GONE.with(Graveyard::empty);
@@ -430,15 +439,15 @@ impl LoopState {
         }
         self.common.older.borrow_mut().retain(|state| state.strong_count() > 0);
         doing::forget();
-        // A pool without room drops them here.
+        // If the pool's queue is full, they are freed here.
         let _ = self.handle.files().hand_over(Rank::Write, move || {
             drop(gone);
             weir_sys::allocator::give_back();
         });
     }
 
-    /// Where the lines of a connection's requests go; `first` is where those of its first requests went, if they were
-    /// another loop's.
+    /// The queue for the access logs of a connection. `first` is the queue of its first requests,
+    /// which may be another loop's.
     pub(crate) fn lines<'a>(&'a self, first: Option<&'a Writers>) -> &'a Writers {
         let is_others = |lines: &&Writers| lines.is_beside(&self.logs) && !lines.is(&self.logs);
         let Some(others) = first.filter(is_others) else { return &self.logs };
@@ -450,12 +459,13 @@ impl LoopState {
         others
     }
 
-    /// Waits until the lines of a connection's requests are in their files, as far as the disk is not slow.
+    /// Waits until the access log lines of a connection's requests are in their files, unless the
+    /// disk is slow.
     pub(crate) async fn logged(&self, first: Option<&Writers>) {
         self.lines(first).written(&self.handle).await;
     }
 
-    /// Sends buffered lines of access logs to their files, through these queues.
+    /// Starts to write buffered lines of access logs. Returns the queues.
     pub fn flush_logs(&self) -> Vec<Writers> {
         let mut queues = Vec::new();
         self.each_state(|state| {
@@ -465,34 +475,35 @@ impl LoopState {
         queues
     }
 
-    /// Writes all lines of access logs that wait, and returns when that is done: the loop has ended.
+    /// Writes all access log lines and waits for that. The loop has ended.
     pub fn finish_logs(&self) {
         self.parts.iter().for_each(|part| part.exit_process(self));
         self.each_state(|state| state.logs.finish());
         self.common.left_lines.borrow().iter().for_each(Writers::finish);
     }
 
-    /// No connection is left: whether its scripts' timers have run to their end, and it has sent what it had to tell, or given up.
+    /// Called when no connection is left: whether the timers of scripts have run and pending data
+    /// were sent or given up.
     pub fn is_flushed(&self) -> bool {
         self.parts.iter().all(|part| part.is_flushed(self))
     }
 
-    /// Whether answers must announce the connection's end.
+    /// Whether responses must announce the end of the connection.
     pub fn retiring(&self) -> bool {
         self.common.retiring.get().is_some()
     }
 
-    /// It retires since other workers serve a newer configuration.
+    /// Whether the loop retires because other workers serve a newer configuration.
     pub fn has_successor(&self) -> bool {
         matches!(self.common.retiring.get(), Some(Retire::Reload))
     }
 
-    /// How many clients of the listening socket of this number spoke soon after they were accepted.
+    /// The number of clients of a listening socket that sent bytes soon after the accept.
     pub fn spoke_soon(&self, listen: usize) -> u64 {
         self.common.spoke_soon.get(listen).map_or(0, Cell::get)
     }
 
-    /// Notes such a client.
+    /// Counts such a client.
     pub(crate) fn note_spoke_soon(&self, listen: usize) {
         if let Some(count) = self.common.spoke_soon.get(listen) {
             count.set(count.get() + 1);
@@ -509,7 +520,7 @@ impl LoopState {
         self.common.inflight.get().saturating_sub(self.common.gone.busy())
     }
 
-    /// Appends the current date as a header's value.
+    /// Appends the current date, as in the header `Date`.
     pub fn write_date(&self, out: &mut Vec<u8>) {
         let now = self.handle.wall().secs;
         let (at, mut text) = self.common.date.get();
@@ -520,17 +531,17 @@ impl LoopState {
         out.extend_from_slice(&text);
     }
 
-    /// The time of day: seconds since 1970 (UTC), and the local zone's offset from it in seconds.
+    /// The time: seconds since 1970 (UTC), and the offset of the local time in seconds.
     pub fn local_time(&self) -> (i64, i32) {
         self.common.offset.local_time(&self.handle)
     }
 
-    /// A number that cannot be foreseen.
+    /// An unpredictable number.
     pub fn random_word(&self) -> u64 {
         self.common.ids.next()
     }
 
-    /// 16 bytes that are not given out twice.
+    /// 16 unique bytes.
     pub fn random_id(&self) -> [u8; 16] {
         let mut id = [0; 16];
         id[..8].copy_from_slice(&self.common.ids.next().to_ne_bytes());
@@ -542,13 +553,13 @@ impl LoopState {
         weir_values::next_connection()
     }
 
-    /// One connection more: see [`Presence`](crate::connection::presence::Presence).
+    /// Counts a new connection: see [`Presence`](crate::connection::presence::Presence).
     pub(crate) fn open(&self) {
         self.metrics.add(Metric::Active, 1);
         self.arrived(false);
     }
 
-    /// One connection more here, and one less in another loop of the worker: all together are as many as before.
+    /// Counts a connection that has moved here from another loop of the worker.
     pub(crate) fn arrived(&self, busy: bool) {
         self.common.connections.set(self.common.connections.get() + 1);
         self.common.rush.grew(self.connections());
@@ -557,13 +568,13 @@ impl LoopState {
         }
     }
 
-    /// One connection less.
+    /// Counts a closed connection.
     pub(crate) fn closed(&self) {
         self.metrics.sub(Metric::Active, 1);
         self.left();
     }
 
-    /// One connection less here, which another loop of the worker counts, too.
+    /// Counts a connection that has moved to another loop of the worker.
     pub(crate) fn left(&self) {
         self.common.connections.set(self.common.connections.get().saturating_sub(1));
         if self.common.rush.shrank(self.connections()) {
@@ -579,7 +590,7 @@ impl LoopState {
         self.common.inflight.set(self.common.inflight.get().saturating_sub(1));
     }
 
-    /// Remembers the connection of this number, to tell it of the worker's end.
+    /// Adds the connection of this number to those that are notified when the worker ends.
     pub(crate) fn register_link(&self, number: u64, link: Weak<dyn OnRetire>) {
         self.common.links.borrow_mut().insert(number, link);
     }
@@ -588,7 +599,7 @@ impl LoopState {
         self.common.links.borrow_mut().remove(&number);
     }
 
-    /// A place among the connections that keep their tasks between two requests; none beyond `most`.
+    /// A permit for a connection to keep its task between two requests. `None` if there are `most`.
     pub(crate) fn pausing(self: &Rc<Self>, most: usize) -> Option<Pausing> {
         let n = self.common.pausing.get();
         (n < most).then(|| {
@@ -602,7 +613,8 @@ impl LoopState {
         self.common.scratches.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Keeps a room for the next connection, as new. There is no other way for a room to be kept.
+    /// Renews scratch buffers and keeps them for the next connection. They are kept in no other
+    /// way.
     pub(crate) fn give_scratch(&self, mut scratch: Scratch) {
         scratch.renew();
         let mut kept = self.common.scratches.borrow_mut();
@@ -613,7 +625,7 @@ impl LoopState {
 }
 
 impl Drop for LoopState {
-    /// No request needs its site on this loop any more.
+    /// No request on this loop uses the site any more.
     fn drop(&mut self) {
         if self.site.loops.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.metrics.sub(Metric::Sites, 1);
@@ -627,16 +639,16 @@ impl Drop for LoopState {
         }
         let mut owner = Some(self.owner.clone());
         let _ = GONE.try_with(|gone| owner.take().map(|owner| gone.retire(owner)));
-        // A thread that ends frees nothing.
+        // On a thread that ends, nothing is freed.
         std::mem::forget(owner);
     }
 }
 
-/// Gives memory back after a rush, unless the next rush is there by then.
+/// Returns memory to the system after a rush, unless the next rush has begun.
 async fn calm_down(is_calm: impl FnOnce(&LoopState) -> bool) {
     let Some(event_loop) = LoopState::current() else { return };
     event_loop.handle.sleep(rush::CALM).await;
-    // The pages of a hundred megabytes take milliseconds: tasks that are ready go first.
+    // Returning hundreds of megabytes takes milliseconds, so ready tasks go first.
     event_loop.handle.heavy().await;
     if is_calm(&event_loop) {
         operation("giving memory back", || {
@@ -647,7 +659,7 @@ async fn calm_down(is_calm: impl FnOnce(&LoopState) -> bool) {
     }
 }
 
-/// A place that is given back when it is dropped.
+/// A permit that is returned when it is dropped.
 pub(crate) struct Pausing(Rc<LoopState>);
 
 impl Drop for Pausing {

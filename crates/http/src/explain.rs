@@ -1,5 +1,6 @@
-//! What becomes of a request up to the location that serves it: the site itself answers it, on a loop of its own, with all handlers
-//! left out that would count, judge or answer it, and with nothing that is logged, opened or asked elsewhere.
+//! Follows a request up to the location that serves it. The site itself serves it, on a loop of its
+//! own. Handlers that would count, check or answer it are left out, and nothing is logged, opened
+//! or requested elsewhere.
 
 use std::cell::RefCell;
 use std::io;
@@ -28,71 +29,72 @@ use crate::site::settings::LocationConf;
 use crate::upstream::cache::explain::explain;
 use crate::{Address, Identity, LoopState, Site};
 
-/// What a request went through.
+/// The course of a request.
 #[derive(Debug, Default)]
 pub struct Course {
-    /// The blocks with code that has run, in order.
+    /// The blocks whose code has run, in order.
     pub steps: Vec<Passed>,
-    /// The block with the settings in force at last; none where the answer came before.
+    /// The block with the final settings. `None` if the request was answered before.
     pub arrived: Option<Passed>,
-    /// The block with the settings of an answer that came before.
+    /// The block with the settings of an earlier answer.
     pub answered: Option<Passed>,
-    /// Why that answer came, where no line of the configuration says so.
+    /// The reason for that answer, if no directive is the reason.
     pub reason: Option<String>,
-    /// What the location's cache has for the request, and would do with the answer that was given.
+    /// What the location's cache has for the request, and what it would do with the supposed
+    /// answer.
     pub cache: Vec<String>,
 }
 
-/// A block that a request came to.
+/// A block on the course of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passed {
-    /// Its server's block.
+    /// The server's block.
     pub server: Pos,
     /// The block itself, which may be the server's.
     pub block: Option<Pos>,
-    /// The path as it was then.
+    /// The path at that point.
     pub path: Vec<u8>,
-    /// What follows the `?`.
+    /// The query string.
     pub args: Vec<u8>,
-    /// What its code has done.
+    /// The notes of its code.
     pub notes: Vec<String>,
-    /// The line of its code that has answered.
+    /// The directive that has answered.
     pub answer: Option<Pos>,
 }
 
 thread_local! {
     static COURSE: RefCell<Course> = RefCell::default();
-    /// The head of an answer that the server might give.
+    /// The supposed answer of the upstream server.
     static ANSWER: RefCell<Option<SupposedAnswer>> = const { RefCell::new(None) };
-    /// What was logged, and how much of it was seen.
+    /// The log, and how much of it was processed.
     static NOTES: RefCell<Option<(Arc<MemoryLog>, usize)>> = const { RefCell::new(None) };
 }
 
-/// A request, and where it comes in.
+/// The request to follow.
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// The site's listening socket, by its place in the list.
+    /// The index of the site's listening socket.
     pub listen: usize,
     /// The address that the client has connected to.
     pub local: Address,
-    /// With TLS, for this name.
+    /// With TLS: the server name.
     pub secure: Option<Vec<u8>>,
-    /// The request as it is sent; it has to end its connection.
+    /// The request as it is sent. It must close its connection.
     pub request: Vec<u8>,
-    /// How the server behind might answer.
+    /// The supposed answer of the upstream server.
     pub answer: Option<SupposedAnswer>,
 }
 
 /// The head of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SupposedAnswer {
-    /// Its status.
+    /// The status.
     pub status: u16,
-    /// Its fields, a line each.
+    /// The header lines.
     pub fields: Vec<u8>,
 }
 
-/// Has the site serve a request: what it went through, and what came back.
+/// Follows a request. Returns its course and the response.
 pub fn follow(mut site: Site, question: Question) -> io::Result<(Course, Vec<u8>)> {
     let memory = MemoryLog::new(ROOM).ok_or(io::ErrorKind::OutOfMemory)??;
     let memory = Arc::new(memory);
@@ -107,7 +109,7 @@ pub fn follow(mut site: Site, question: Question) -> io::Result<(Course, Vec<u8>
     let handle = own.handle();
     let words = SharedWords::new(Registry::words_for(1))?;
     let registry = Registry::new(Box::leak(Box::new(words)));
-    // Not the first loop, which would look after caches, names and servers of the site.
+    // The first loop would run background work for caches, names and servers of the site.
     let (has_master, agent) = (true, false);
     let identity = Identity { pid: 1, worker: 0, workers: 1, index: 1, has_master, agent };
     let tally = registry.tally(0).map(Rc::new).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -141,7 +143,7 @@ pub fn follow(mut site: Site, question: Question) -> io::Result<(Course, Vec<u8>
     Ok((COURSE.take(), heard.replace(Ok(Vec::new()))?))
 }
 
-/// Sends a request, and answers what comes back.
+/// Sends a request and receives the response.
 async fn ask(stream: Stream, secure: Option<&[u8]>, request: Vec<u8>) -> io::Result<Vec<u8>> {
     let secured = match secure {
         Some(name) => {
@@ -162,14 +164,14 @@ async fn ask(stream: Stream, secure: Option<&[u8]>, request: Vec<u8>) -> io::Res
         #[expect(clippy::disallowed_methods, reason = "an answer, by the client that asks here")]
         let (read, back) = wire.recv(all).await;
         all = back;
-        // A connection that is closed without an alert has said all the same.
+        // A connection that is closed without an alert still has a valid response.
         if !matches!(read, Ok(n) if n > 0) || all.len() > LONGEST {
             return Ok(all);
         }
     }
 }
 
-/// A client that believes every certificate: it sends nothing of value to the server.
+/// A TLS client that accepts every certificate. It sends nothing confidential.
 fn anyone() -> Result<weir_tls::TlsClient, weir_tls::TlsError> {
     let settings = ClientSettings {
         versions: Versions::default(),
@@ -185,17 +187,17 @@ fn anyone() -> Result<weir_tls::TlsClient, weir_tls::TlsError> {
     settings.build()
 }
 
-/// Where the request comes from, as a balancer in front says it, too.
+/// The client's address, also in the PROXY protocol header.
 const PEER: &str = "127.0.0.1:1";
 const PROXY: &[u8] = b"PROXY TCP4 127.0.0.1 127.0.0.1 1 1\r\n";
 const READ: usize = 4096;
 const LONGEST: usize = 1 << 20;
 
-/// Room for what is noted of one request.
+/// The maximum length of the notes of a request.
 const ROOM: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runs a loop until its one connection has ended.
+/// Runs a loop until its connection has ended.
 struct UntilDone {
     by: Instant,
 }
@@ -214,7 +216,7 @@ impl Driver for UntilDone {
     }
 }
 
-/// Leaves in what decides where a request goes, and takes out all else.
+/// Removes everything that does not decide on the location of a request.
 fn quieten(site: &mut Site, log: &Arc<Log>) {
     lua::SCRIPTS.replace(&mut site.main_confs, lua::Scripts::default());
     lua::SESSIONS.replace(&mut site.main_confs, lua::StreamScripts::default());
@@ -242,8 +244,7 @@ fn quieten(site: &mut Site, log: &Arc<Log>) {
     }
 }
 
-/// The modules with handlers that decide where a request goes; scripts may do anything, and are
-/// left out.
+/// The modules whose handlers decide on the location. Scripts may do anything and are left out.
 const DECIDES: &[&str] = &["realip", "rewrite", "headers_more_filter"];
 
 fn silence(conf: &mut LocationConf, log: &Arc<Log>) {
@@ -257,7 +258,7 @@ fn now(run: fn(&mut Request) -> Step) -> Named<Handler> {
     Named { module: "", run: Handler::Now(run) }
 }
 
-/// A block's code begins.
+/// Called when the code of a block begins.
 fn enter(r: &mut Request) -> Step {
     note();
     COURSE.with_borrow_mut(|course| {
@@ -270,7 +271,7 @@ fn enter(r: &mut Request) -> Step {
     Step::Next
 }
 
-/// What `error_page` says of the request.
+/// The note if the request is for an error page.
 fn error_page(r: &Request) -> Option<String> {
     match r.error_status {
         0 => r.error_page.then(|| "as an error page".to_owned()),
@@ -278,7 +279,7 @@ fn error_page(r: &Request) -> Option<String> {
     }
 }
 
-/// A line of the block's code answers.
+/// Called before a directive answers.
 fn answer_by(r: &Request, line: Pos) {
     note();
     COURSE.with_borrow_mut(|course| {
@@ -289,7 +290,7 @@ fn answer_by(r: &Request, line: Pos) {
     });
 }
 
-/// An answer is sent, whose settings are those of this block.
+/// Called before a response is sent, with its block's settings.
 fn answer(r: &mut Request) -> Result<(), Step> {
     COURSE.with_borrow_mut(|course| {
         if course.arrived.is_none() {
@@ -300,7 +301,7 @@ fn answer(r: &mut Request) -> Result<(), Step> {
     Ok(())
 }
 
-/// Why a location answers by itself, where the log does not say so.
+/// The reason of a location's own answer, if the log does not say it.
 fn reason(r: &Request) -> Option<String> {
     let location = &r.location;
     let text = match r.response.status {
@@ -315,7 +316,7 @@ fn reason(r: &Request) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// A location has been found for good.
+/// Called in the final location.
 fn arrive(r: &mut Request) -> Step {
     note();
     COURSE.with_borrow_mut(|course| {
@@ -327,7 +328,7 @@ fn arrive(r: &mut Request) -> Step {
     Step::Respond(Bytes::new())
 }
 
-/// What the cache of the location says.
+/// The notes about the location's cache.
 fn cache(r: &mut Request) -> Vec<String> {
     let all = [proxy::cached, fastcgi::cached, uwsgi::cached, scgi::cached];
     let Some((passing, text)) = all.into_iter().find_map(|cached| cached(r)) else {
@@ -339,7 +340,7 @@ fn cache(r: &mut Request) -> Vec<String> {
     explain(r, passing, text, answer)
 }
 
-/// What was logged since is of the block before.
+/// Assigns new log lines to the last block.
 fn note() {
     let notes = newer().into_iter().map(|(_, text)| text);
     COURSE.with_borrow_mut(|course| {
@@ -349,7 +350,8 @@ fn note() {
     });
 }
 
-/// What was logged at last: what the code did, and why the request has ended.
+/// Assigns the last log lines: effects of the code to the last block, and errors to the reason of
+/// the answer.
 fn note_the_end() {
     let (notes, errors): (Vec<_>, Vec<_>) =
         newer().into_iter().partition(|(level, _)| level == NOTED);
@@ -363,7 +365,7 @@ fn note_the_end() {
     });
 }
 
-/// The level of what `rewrite` says of its work.
+/// The level of `rewrite_log`.
 const NOTED: &str = "notice";
 
 fn here(r: &Request) -> Passed {
@@ -377,7 +379,7 @@ fn here(r: &Request) -> Passed {
     }
 }
 
-/// What was logged and not seen yet: the level, and the text without its subject.
+/// The new log lines: level, and text without its prefix.
 fn newer() -> Vec<(String, String)> {
     NOTES.with_borrow_mut(|notes| {
         let Some((memory, seen)) = notes else { return Vec::new() };

@@ -29,7 +29,7 @@ fn site() {
     });
 }
 
-/// A directive that opens no files for writing and asks no name server, nor does one inside it.
+/// Whether neither the directive nor one inside it opens files for writing or asks a name server.
 fn harmless(directive: &Directive) -> bool {
     let name = directive.name.lossy();
     let mut args = directive.args.iter().map(|word| word.lossy());
@@ -42,7 +42,7 @@ fn harmless(directive: &Directive) -> bool {
     here && directive.block().iter().all(harmless)
 }
 
-/// Not a name: an address, a parameter, or something with a variable that is known later.
+/// Whether this is not a host name: an address, a parameter, or a text with variables.
 fn is_address(arg: &str) -> bool {
     let host = arg.split_once("://").map_or(arg, |(_, rest)| rest);
     host.contains(['=', '$'])

@@ -72,7 +72,7 @@ pub use weir_values::listen::Protocols;
 pub use weir_values::listen::{Keepalive, Listen};
 pub use weir_values::{Address, Identity, Retire};
 
-/// Reads an `http` block; also says what is odd but no reason to stop.
+/// Reads an `http` block. Also returns warnings.
 pub fn configure(
     block: &weir_conf::Directive,
     inputs: Inputs<'_>,
@@ -80,28 +80,28 @@ pub fn configure(
     config::configure(block, inputs, &modules::MODULES)
 }
 
-/// Whether a `stream` block has scripts, which this room runs.
+/// Whether a `stream` block has scripts, which `http` runs.
 pub fn has_scripts(stream: &weir_conf::Directive) -> bool {
     modules::lua::is_used_by_sessions(stream)
 }
 
-/// What runs the scripts of sessions on this loop, if there are some.
+/// Runs the scripts of sessions on this loop, if there are any.
 pub fn session_scripts(event_loop: &LoopState) -> Option<Rc<dyn SessionScripts>> {
     modules::lua::SessionRunner::of(event_loop).map(|runner| Rc::new(runner) as _)
 }
 
-/// The numbers of the listening sockets from which this loop is not to accept, since a script has said so before the loop
-/// began to listen.
+/// The indexes of listening sockets that this loop must not accept from, since a script said so
+/// before the loop began to listen.
 pub fn declined(event_loop: &LoopState) -> Vec<usize> {
     modules::lua::declined(event_loop)
 }
 
-/// How many connections the privileged agent may have, if a script of this process has asked for one.
+/// The number of connections of the privileged agent, if a script of this process has enabled it.
 pub fn wanted_agent() -> Option<usize> {
     modules::lua::wanted_agent()
 }
 
-/// The names of all variables that are there without a directive.
+/// The names of all variables that exist without a directive.
 pub fn variables() -> Vec<String> {
     config::variables(&modules::MODULES)
 }

@@ -1,6 +1,6 @@
-//! What a client shows, beside what it should.
+//! Compares secrets.
 
-/// Whether both are the same. It takes as long wherever they differ.
+/// Whether two secrets are equal, in constant time.
 pub fn is_same(shown: &[u8], wanted: &[u8]) -> bool {
     aws_lc_rs::constant_time::verify_slices_are_equal(shown, wanted).is_ok()
 }

@@ -1,4 +1,4 @@
-//! For unit tests: an `http` block read from a text.
+//! Reads an `http` block from a text, for unit tests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn inputs<'a>(
     }
 }
 
-/// The site of this `http` block, or the text of what is wrong with it.
+/// The site of this `http` block, or the message of the error.
 pub fn site(http: &str) -> Result<Site, String> {
     let text = format!("events {{ }}\nhttp {{\n{http}\n}}\n");
     let tree = weir_conf::read_text(Path::new("trial.conf"), text.as_bytes());
@@ -50,7 +50,7 @@ pub fn site(http: &str) -> Result<Site, String> {
         .map_err(|error| error.message)
 }
 
-/// What is wrong with a location that holds this.
+/// The error message of a location with these directives. Empty if there is none.
 pub fn complaint(location: &str) -> String {
     match site(&format!("server {{ location / {{ {location} }} }}")) {
         Ok(_) => String::new(),

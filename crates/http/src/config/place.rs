@@ -15,7 +15,7 @@ pub struct Place {
     pub at: Option<Pos>,
     /// How the location is selected.
     pub kind: Kind,
-    /// Whether the location's handler wants a slash added to paths, by a redirect.
+    /// Whether a request for the name without its last slash is redirected.
     pub auto_redirect: bool,
     /// The locations inside, each with an error in case that its name is a duplicate.
     pub inner: Vec<(LocationId, Key, Error)>,

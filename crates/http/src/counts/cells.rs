@@ -1,4 +1,4 @@
-//! The cells that requests and caches are counted in.
+//! The cells with the counts of requests and caches.
 
 use std::rc::Rc;
 
@@ -6,30 +6,30 @@ use weir_cache::Cache;
 use weir_metrics::subjects::{Cell, Cells, HeldName, SubjectKind};
 use weir_metrics::{CACHE_STATES, CLASSES};
 
-/// Numbers of cells: first one for each class of statuses, then bytes that were received.
+/// The indexes of a cell's numbers: one for each class of statuses, then received bytes.
 pub const RECEIVED: usize = CLASSES.len();
-/// Bytes that were sent.
+/// Sent bytes.
 pub const SENT: usize = RECEIVED + 1;
-/// Caches have one for each of their states, then answers that were removed.
+/// The numbers of a cache: one for each state, then removed responses.
 pub const EVICTED: usize = CACHE_STATES.len();
-/// Answers that were stored.
+/// Stored responses.
 pub const STORED: usize = EVICTED + 1;
-/// Requests that waited for an answer that was fetched for another one.
+/// Requests that waited for a response that another request fetched.
 pub const WAITED: usize = STORED + 1;
 
 /// The cells of a loop for a site.
 pub struct Counts {
-    /// Of each `status_zone` of the site, by its number.
+    /// The cells of the site's `status_zone`s, by number.
     pub zones: Vec<Option<Cell>>,
-    /// What they are known by, as long as the loop serves the site.
+    /// The names of the cells. They are held as long as the loop serves the site.
     held: Vec<HeldName>,
     all: Rc<Cells>,
-    /// The loop serves another site: names that are not in it are given back.
+    /// Whether another site has taken over. Then the names are released.
     pub is_replaced: std::cell::Cell<bool>,
 }
 
 impl Counts {
-    /// For zones of these names.
+    /// The cells of these zones.
     pub fn new(zones: &[String], all: &Rc<Cells>) -> Counts {
         let (mut cells, mut held) = (Vec::with_capacity(zones.len()), Vec::new());
         for name in zones {
@@ -40,7 +40,7 @@ impl Counts {
         Counts { zones: cells, held, all: Rc::clone(all), is_replaced: false.into() }
     }
 
-    /// All cells of the loop, whatever it serves.
+    /// All cells of the loop, for any site.
     pub fn all(&self) -> &Rc<Cells> {
         &self.all
     }
@@ -48,17 +48,17 @@ impl Counts {
 
 impl Drop for Counts {
     fn drop(&mut self) {
-        // What a loop has counted stays when the loop ends.
+        // When the loop ends, its counts stay.
         if self.is_replaced.get() {
             self.held.drain(..).for_each(|name| self.all.release(name));
         }
     }
 }
 
-/// What a request is in progress under, until it is dropped: the zone of its server, and of its location.
+/// The zones of the server and location of a running request. Dropped at its end.
 #[derive(Debug, Default)]
 pub struct Processing {
-    /// Their numbers.
+    /// The numbers of the zones.
     pub zones: [Option<usize>; 2],
     /// Their cells.
     pub cells: [Option<Cell>; 2],
@@ -70,7 +70,8 @@ impl Drop for Processing {
     }
 }
 
-/// A client without an answer has left: 4xx.
+/// The class of a status. A request without a status counts as 4xx, since the client has
+/// disconnected.
 pub fn class(status: u16) -> usize {
     match status / 100 {
         class @ 1..=5 => usize::from(class) - 1,
@@ -79,27 +80,27 @@ pub fn class(status: u16) -> usize {
     }
 }
 
-/// Where a cache's requests are counted.
+/// The cell of a cache.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheCell(pub Cell);
 
 impl CacheCell {
-    /// A request had this from it; its number among [`CACHE_STATES`].
+    /// Counts a request by the cache's state, an index of [`CACHE_STATES`].
     pub fn asked(&self, state: usize) {
         self.0.add(state.min(EVICTED - 1), 1);
     }
 
-    /// An answer was stored.
+    /// Counts a stored response.
     pub fn stored(&self) {
         self.0.add(STORED, 1);
     }
 
-    /// A request waited for an answer that was fetched for another one.
+    /// Counts a request that waited for a response that another request fetched.
     pub fn waited(&self) {
         self.0.add(WAITED, 1);
     }
 
-    /// What this process has removed since it was asked.
+    /// Counts the responses that this process has removed since the last call.
     pub fn evicted(&self, cache: &Cache) {
         match cache.take_evicted() {
             0 => {}

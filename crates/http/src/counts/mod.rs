@@ -1,7 +1,7 @@
 //! Counts of requests by the `status_zone` of their server and location.
 //!
-//! A request without a name costs no lookup and no clock read. One with a name reads the clock itself: it may begin and end
-//! within one turn, so the turn's time is too coarse.
+//! A request without a zone costs no look-up and no clock read. A request with a zone reads the
+//! clock itself: it may begin and end within one turn, so the time of the turn is too coarse.
 
 pub mod cells;
 
@@ -13,7 +13,7 @@ use weir_metrics::{CLASSES, Metric, MetricValue, MetricsPage, Tally, ZONES};
 use self::cells::{Processing, RECEIVED, SENT, class};
 use crate::request::Request;
 
-/// A request has come to a server or location.
+/// Counts a request that has entered a server or location.
 pub fn at(r: &mut Request) {
     let zones = if r.is_main() { zones(r) } else { return };
     if zones == r.processing.zones {
@@ -25,13 +25,13 @@ pub fn at(r: &mut Request) {
     r.processing = Processing { zones, cells };
 }
 
-/// The zones of a request's server and location, each once.
+/// The zones of a request's server and location. The same zone is not counted twice.
 fn zones(r: &Request) -> [Option<usize>; 2] {
     let zones = &r.conf().core.status_zones;
     each_once(zones.server, zones.location)
 }
 
-/// The same of a request that has ended: conditions are judged by then.
+/// The zones of a request that has ended. Conditions (`if=`) are evaluated now.
 fn zones_at_end(r: &mut Request) -> [Option<usize>; 2] {
     let zones = &r.conf().core.status_zones;
     let mut instead = zones.instead.iter();
@@ -43,7 +43,7 @@ fn each_once(server: Option<usize>, location: Option<usize>) -> [Option<usize>; 
     [server, location.filter(|zone| server != Some(*zone))]
 }
 
-/// A request has ended.
+/// Counts a request that has ended.
 pub fn ended(r: &mut Request) {
     drop(take(&mut r.processing));
     let event_loop = &r.event_loop;
@@ -80,12 +80,12 @@ fn count_error(status: u16, metrics: &Tally) {
     metrics.add(Metric::Abandoned, (status == CLIENT_LEFT).into());
 }
 
-/// The status of a tunnel, such as a WebSocket's.
+/// The status of a tunnel, such as a WebSocket.
 const SWITCHED: u16 = 101;
 /// nginx: NGX_HTTP_CLIENT_CLOSED_REQUEST.
 const CLIENT_LEFT: u16 = 499;
 
-/// Adds all of it to a page.
+/// Adds all zones to a status page.
 pub async fn show(r: &Request, all: &AllCounted, page: &mut MetricsPage) {
     for names in r.site.status_zones.chunks(ZONES_AT_A_TIME) {
         for name in names.iter().filter(|name| !name.is_empty()) {
@@ -100,7 +100,7 @@ pub async fn show(r: &Request, all: &AllCounted, page: &mut MetricsPage) {
     }
 }
 
-/// After so many, the loop does something else first.
+/// After this many zones, other tasks run first.
 const ZONES_AT_A_TIME: usize = 250;
 
 fn show_zone(name: &str, counted: Counted, page: &mut MetricsPage) {
@@ -114,7 +114,7 @@ fn show_zone(name: &str, counted: Counted, page: &mut MetricsPage) {
     page.add(&ZONES, vec![name.to_owned()], values);
 }
 
-/// The first of the numbers.
+/// The first `n` numbers.
 pub fn first(counted: &Counted, n: usize) -> Vec<u64> {
     counted.numbers.iter().take(n).copied().collect()
 }

@@ -1,20 +1,21 @@
-//! Guesses whether the first bytes of a new connection are there when it is accepted.
+//! Predicts whether a new connection has received its first bytes when it is accepted.
 //!
-//! Where connections wait in the accept queue, or the network is short, the first bytes are there. To receive at once then
-//! saves the registration of the socket and an event. Where they are not there, the attempt costs a system call. So a loop
-//! tries again after a success, and more and more rarely after failures.
+//! If connections wait in the accept queue, or the network is fast, the first bytes have arrived.
+//! Receiving them at once then saves the registration of the socket and an event. If they have not
+//! arrived, the attempt costs a system call. So a loop tries again after a success, and ever more
+//! rarely after failures.
 
 use std::cell::Cell;
 
-/// One in this many connections is tried, however often it failed.
+/// At least one of this many connections is tried, however often it failed.
 const RAREST: u32 = 16;
 
-/// What a loop has learnt about its clients.
+/// The results of previous attempts.
 #[derive(Default)]
 pub struct FirstBytesGuess {
-    /// How many connections are skipped before the next try.
+    /// The number of connections to skip before the next attempt.
     left: Cell<u32>,
-    /// How many were skipped before the last try, if it failed; 0 after a success.
+    /// The number of connections skipped before the last attempt, if it failed. 0 after a success.
     skipped: Cell<u32>,
 }
 
@@ -31,7 +32,7 @@ impl FirstBytesGuess {
         }
     }
 
-    /// Notes whether bytes were there.
+    /// Notes whether bytes had arrived.
     pub fn learn(&self, there: bool) {
         let skip = if there { 0 } else { (2 * self.skipped.get() + 1).min(RAREST - 1) };
         self.skipped.set(skip);
@@ -43,7 +44,7 @@ impl FirstBytesGuess {
 mod tests {
     use super::*;
 
-    /// How many of `n` connections are tried.
+    /// The number of attempts for `n` connections.
     fn tried(first_bytes: &FirstBytesGuess, n: u32, there: bool) -> u32 {
         let attempt = |_: &u32| first_bytes.tries().then(|| first_bytes.learn(there)).is_some();
         (0..n).filter(attempt).count() as u32

@@ -6,40 +6,41 @@ use std::sync::{Mutex, PoisonError};
 
 use weir_values::log::Writers;
 
-/// Of the connections that a loop has counted, those that other loops count now: they say so here, and only the loop
-/// itself changes its own counts.
+/// The connections that a loop has opened and that other loops have taken over. Other loops count
+/// them here, since only the loop itself changes its own counts.
 #[derive(Default)]
 pub struct Gone {
     open: AtomicUsize,
-    /// Of these, so many were in process.
+    /// The number of them that were processing a request.
     busy: AtomicUsize,
-    /// Where the loop's lines of access logs go.
+    /// The queue of the loop's access logs.
     lines: Mutex<Writers>,
 }
 
 impl Gone {
-    /// One more is another loop's; it was in process or not.
+    /// Counts a connection that another loop has taken over. `busy`: it was processing a request.
     pub fn add(&self, busy: bool) {
         self.open.fetch_add(1, Relaxed);
         self.busy.fetch_add(usize::from(busy), Relaxed);
     }
 
-    /// Where the lines of those that leave from now on go: their order stays.
+    /// Sets the queue for the access logs of connections that move from now on, so that their lines
+    /// stay in order.
     pub fn set_lines(&self, lines: Writers) {
         *self.lines.lock().unwrap_or_else(PoisonError::into_inner) = lines;
     }
 
-    /// Where the lines of one that has left go.
+    /// The queue for the access logs of a connection that has moved.
     pub fn lines(&self) -> Writers {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many are open connections of others.
+    /// The number of connections that other loops have taken over.
     pub fn open(&self) -> usize {
         self.open.load(Relaxed)
     }
 
-    /// How many are in process elsewhere.
+    /// The number of them that were processing a request.
     pub fn busy(&self) -> usize {
         self.busy.load(Relaxed)
     }

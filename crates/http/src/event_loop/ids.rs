@@ -12,10 +12,11 @@ pub(super) struct Ids {
 
 impl Ids {
     pub(super) fn new() -> Ids {
-        // Forked processes may share the hash's keys, but not this.
+        // Forked processes may share the hash's keys, but not this seed.
         let mut seed = [0; 16];
         if rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()).is_err() {
-            // Others cannot compute the hash without its keys; this only keeps one process from repeating another.
+            // Clients cannot compute the hash without its keys. This only prevents two processes
+            // from making equal IDs.
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             seed = now.map_or(0, |since| since.as_nanos()).to_ne_bytes();
         }

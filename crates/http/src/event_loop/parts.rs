@@ -1,25 +1,25 @@
-//! The way to what a module keeps in each loop.
+//! The key to a module's state in each loop.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{AnyLoopKey, LoopPart, LoopStart, LoopState};
 
-/// The key of what a module keeps in each loop: declared once by the module, as a static.
+/// The key to a module's state in each loop. The module declares it as a static.
 pub struct LoopKey<T> {
-    /// The slot's number, which the list of modules gives; the same in each loop.
+    /// The slot's index, which follows from the list of modules. It is the same in each loop.
     at: AtomicUsize,
-    /// Makes it before the loop serves.
+    /// Makes the state before the loop serves.
     make: fn(&LoopStart<'_>) -> T,
 }
 
 impl<T: LoopPart> LoopKey<T> {
-    /// A key without a number yet.
+    /// A key without an index.
     pub const fn new(make: fn(&LoopStart<'_>) -> T) -> LoopKey<T> {
         LoopKey { at: AtomicUsize::new(usize::MAX), make }
     }
 
-    /// What the module keeps in this loop.
+    /// The module's state in this loop.
     #[inline]
     pub fn of<'a>(&self, event_loop: &'a LoopState) -> &'a T {
         let slot = event_loop.parts.get(self.at.load(Ordering::Relaxed));
@@ -34,7 +34,7 @@ impl<T: LoopPart> LoopKey<T> {
     }
 }
 
-/// A key is used without standing in the list of modules.
+/// The list of modules lacks a key that is used.
 #[cold]
 fn undeclared() -> ! {
     unreachable!("the list of modules lacks a key")

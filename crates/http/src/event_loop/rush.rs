@@ -1,33 +1,34 @@
-//! After a rush of clients, unused memory goes back to the system.
+//! Returns unused memory to the system after a rush of clients.
 //!
-//! The allocator gives memory back in passing, while the loop allocates. When a rush is over, the loop allocates little.
+//! The allocator returns memory while it allocates. After a rush, the loop allocates little.
 
 use std::cell::Cell;
 use std::time::Duration;
 
-/// So many connections of a loop are a rush; so are as many whose tasks pause.
+/// The number of connections, or of pausing tasks, that is a rush.
 const RUSH: usize = 256;
-/// It is over when no more than this part of them is left,
+/// The rush is over when at most the maximum divided by this is left,
 const PART: usize = 4;
-/// for so long.
+/// for this long.
 pub const CALM: Duration = Duration::from_secs(2);
 
-/// What a loop remembers of it.
+/// The state of a rush.
 #[derive(Default)]
 pub struct Rush {
-    /// The most since memory was given back.
+    /// The maximum since memory was last returned.
     most: Cell<usize>,
-    /// A task waits for the calm.
+    /// Whether a task waits for [`CALM`].
     awaited: Cell<bool>,
 }
 
 impl Rush {
-    /// There are so many, one more than before.
+    /// Notes that the number has grown to `open`.
     pub fn grew(&self, open: usize) {
         self.most.set(self.most.get().max(open));
     }
 
-    /// So many are left. When true, the caller starts a task that calls [`Rush::is_calm`] after [`CALM`].
+    /// Notes that the number has shrunk to `open`. If true, the caller starts a task that calls
+    /// [`Rush::is_calm`] after [`CALM`].
     pub fn shrank(&self, open: usize) -> bool {
         self.is_over(open) && !self.awaited.replace(true)
     }
@@ -36,7 +37,7 @@ impl Rush {
         self.most.get() >= RUSH && open <= self.most.get() / PART
     }
 
-    /// The wait is over, and there are so many: whether memory is given back now.
+    /// Whether memory is returned now, after the wait, with `open` left.
     pub fn is_calm(&self, open: usize) -> bool {
         self.awaited.set(false);
         let over = self.is_over(open);

@@ -10,8 +10,7 @@ use crate::site::core::{Conf, StandsFor};
 /// Why a request's path has no file. It has been logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathError {
-    /// `alias` in a regular expression location is for the path that matched, and a rewrite has
-    /// changed the path.
+    /// `alias` replaces the location's name in the path, and a rewrite has changed the path.
     Rewritten,
     /// The file would be outside of its root.
     Climbs,

@@ -33,8 +33,8 @@ pub trait MainDraft: Default + 'static {
         (0, 0)
     }
 
-    /// Starts to note what a server uses, until [`MainDraft::noted`]. Needed only for uses that ask
-    /// nothing but the draft itself: see [`MainDrafts::unnoted`].
+    /// Starts to note the uses of the draft by a server, until [`MainDraft::noted`]. Needed only
+    /// for accesses by [`MainDrafts::unnoted`]: after any other access, the server is not reusable.
     fn note(&mut self) {}
 
     /// The uses of the server since [`MainDraft::note`].

@@ -1,4 +1,5 @@
-//! The variables of requests: which module defines a name, and how its value is read. Handlers read them through templates.
+//! The variables of requests: their definitions, and how their values are read. Handlers read them
+//! by templates.
 
 use std::fmt::Arguments;
 
@@ -24,7 +25,7 @@ pub use weir_values::{NotStored, VariableId, VariableValues};
 /// The variables of a site.
 pub type Variables = weir_values::Variables<Request>;
 
-/// How a variable is read if its name begins with what it reads: `$arg_x`, `$http_x` and kin.
+/// The reader of a variable with a prefix: `$arg_x`, `$http_x` and alike.
 pub fn prefixed(name: &[u8]) -> Option<Get<Request>> {
     prefixed::getter(name)
 }

@@ -1,4 +1,5 @@
-//! Variables with names that say what they read: `$arg_x`, `$http_x`, `$cookie_x`, `$sent_http_x`.
+//! Variables with a prefix, followed by the name to read: `$arg_x`, `$http_x`, `$cookie_x`,
+//! `$sent_http_x`.
 
 use std::sync::Arc;
 
@@ -10,10 +11,10 @@ use crate::request::passed::UpstreamContext;
 use crate::variables::value::{joined, put_some, same_name};
 use weir_values::Get;
 
-/// Reads what the rest of the name says.
+/// Reads the value for the name behind the prefix.
 type ReadPrefixed = fn(&mut Request, &[u8], &mut Vec<u8>) -> bool;
 
-/// The variable of this name, if its prefix is one of these.
+/// The reader of a variable with this name, if it has one of the prefixes.
 pub fn getter(name: &[u8]) -> Option<Get<Request>> {
     let families: [(&[u8], ReadPrefixed); 9] = [
         (b"arg_", argument),
@@ -37,12 +38,12 @@ fn argument(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     put_some(out, value)
 }
 
-/// `$http_x`: all values of a request's header.
+/// `$http_x`: the values of all lines of a request header, joined.
 fn request_header(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     joined(r.headers().filter(|(n, _)| same_name(n, name)).map(|(_, v)| v), b", ", out)
 }
 
-/// `$sent_http_x`: all values of an answer's header.
+/// `$sent_http_x`: the values of all lines of a response header, joined.
 pub fn response_header(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     if r.response.special_header(name, out) {
         return true;
@@ -78,7 +79,8 @@ fn upstream_cookie(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     put_some(out, lines.find_map(|line| uri::set_cookie_value(line, name)))
 }
 
-/// Values of a header of the last server's answer, by the name that a variable spells.
+/// The values of a header in the last upstream server's response. `name` is spelled as in a
+/// variable.
 pub fn upstream_header<'a>(
     context: &'a UpstreamContext,
     name: &[u8],

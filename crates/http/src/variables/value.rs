@@ -1,4 +1,4 @@
-//! How values of variables are written. A variable without a value writes nothing and says so.
+//! Writes values of variables. A variable without a value writes nothing and returns false.
 
 use weir_values::builtin::write_number;
 
@@ -7,13 +7,13 @@ use crate::request::Request;
 /// Reads a variable.
 pub type ReadVariable = fn(&mut Request, &mut Vec<u8>) -> bool;
 
-/// This value.
+/// Writes a value.
 pub fn put(out: &mut Vec<u8>, value: &[u8]) -> bool {
     out.extend_from_slice(value);
     true
 }
 
-/// The value, where there is one.
+/// Writes a value, if there is one.
 pub fn put_some(out: &mut Vec<u8>, value: Option<&[u8]>) -> bool {
     if let Some(value) = value {
         out.extend_from_slice(value);
@@ -21,13 +21,13 @@ pub fn put_some(out: &mut Vec<u8>, value: Option<&[u8]>) -> bool {
     value.is_some()
 }
 
-/// A number.
+/// Writes a number.
 pub fn put_number(out: &mut Vec<u8>, n: u64) -> bool {
     write_number(n, out);
     true
 }
 
-/// Joins all values of a header, as a list of one header would be written (RFC 9110 section 5.3).
+/// Joins the values of all lines of a header, as one line would list them (RFC 9110, section 5.3).
 pub fn joined<'a>(
     values: impl Iterator<Item = &'a [u8]>,
     separator: &[u8],
@@ -44,7 +44,7 @@ pub fn joined<'a>(
     found
 }
 
-/// Whether a header's name is the one that a variable's name spells with underscores.
+/// Whether the header's name matches the variable's name, which has underscores instead of hyphens.
 pub fn same_name(header: &[u8], variable: &[u8]) -> bool {
     header.len() == variable.len()
         && header.iter().zip(variable).all(|(h, v)| match h {

@@ -10,7 +10,7 @@ use crate::modules::fastcgi::CONF;
 use crate::regex;
 use crate::request::Request;
 
-/// `fastcgi_split_path_info`: the script's name and what follows it, as groups of a pattern.
+/// `fastcgi_split_path_info`: the script's name and the path info, as captures of a pattern.
 #[derive(Debug)]
 pub struct Split {
     pcre: Pcre,

@@ -32,7 +32,7 @@ pub enum Pattern {
 pub struct CookieFlags {
     /// The names.
     pub name: CookieName,
-    /// `secure`, `nohttponly` and kin.
+    /// `secure`, `nohttponly` and alike.
     pub flags: Vec<Template>,
 }
 

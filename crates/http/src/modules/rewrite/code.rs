@@ -72,7 +72,7 @@ pub enum Test {
     Equal { variable: VariableId, value: Template, not: bool },
     /// `$variable ~ pattern` and `~*`, with `not` `!~` and `!~*`.
     Match { variable: VariableId, pattern: Regex, not: bool },
-    /// `-f path` and kin, with `not` `!-f`.
+    /// `-f path` and alike, with `not` `!-f`.
     File { kind: FileTest, path: Template, not: bool },
 }
 

@@ -1,4 +1,4 @@
-//! What was answered, and how far that came.
+//! Variables of the response.
 
 use weir_conf::values;
 use weir_log::Level;
@@ -38,7 +38,7 @@ pub const TABLE: &[(&str, ReadVariable)] = &[
     ("sent_http_link", |r, out| prefixed::response_header(r, b"link", out)),
 ];
 
-/// What was sent without interim answers, the head, and what frames are made of.
+/// The sent bytes without interim answers, the head, and framing.
 pub fn body_bytes(r: &Request) -> u64 {
     let aside = r.response.head_bytes + r.output.interim + r.carrier.framing();
     r.output.sent.saturating_sub(aside)
@@ -48,7 +48,7 @@ pub fn body_bytes(r: &Request) -> u64 {
 pub fn status(r: &Request) -> u16 {
     match (r.response.status, r.error_status) {
         (0, 0) if r.version == Version::Http09 => 9,
-        // Whatever the page of an error says of itself, the client is told the error.
+        // The status of an error is sent, whatever status its error page has.
         (_, error) if error != 0 && r.response.head_bytes == 0 => error,
         (status, _) => status,
     }

@@ -1,4 +1,4 @@
-//! Where the request's files are.
+//! Variables of the request's files.
 
 use crate::files::realpath;
 use crate::request::Request;

@@ -1,4 +1,4 @@
-//! The variables that every site has. nginx: ngx_http_variables.c, which documents each name.
+//! The variables of every site. nginx: ngx_http_variables.c. Its reference documents each name.
 
 use weir_values::Variables;
 
@@ -13,7 +13,7 @@ mod times;
 pub use answer::{body_bytes, status};
 pub use question::{credentials, set_args};
 
-/// Defines them all.
+/// Defines these variables.
 pub fn define(variables: &mut Variables<Request>) {
     let tables = [question::TABLE, answer::TABLE, peers::TABLE, files::TABLE, times::TABLE];
     weir_values::builtin::define(variables);

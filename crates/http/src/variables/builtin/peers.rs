@@ -1,4 +1,4 @@
-//! The client's connection.
+//! Variables of the client's connection.
 
 use weir_sys::tcpinfo::TcpInfo;
 

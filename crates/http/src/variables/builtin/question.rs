@@ -1,4 +1,4 @@
-//! What the client asked, and how weir understands it.
+//! Variables of the request.
 
 use weir_proto::base64::{self, Alphabet};
 use weir_proto::http1::{HeaderId, Method};
@@ -6,14 +6,15 @@ use weir_proto::http1::{HeaderId, Method};
 use crate::request::Request;
 use crate::variables::value::{ReadVariable, joined, put, put_number, put_some};
 
-/// Empty where what was asked for cannot be; a request that was refused before it named anything has none.
+/// `$uri`. Empty if the path is not valid. A request that was refused before its target was parsed
+/// has none.
 fn uri(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let named = !r.path.is_empty() || !r.text(r.head().target).is_empty();
     named && put(out, &r.path)
 }
 
 pub const TABLE: &[(&str, ReadVariable)] = &[
-    // A stream may have ended before its head has come.
+    // A stream may end before its head was received.
     ("request", |r, out| {
         let line = Some(r.request_line());
         put_some(out, line.filter(|line| !line.is_empty() || !r.carrier.has_frames()))
@@ -23,11 +24,12 @@ pub const TABLE: &[(&str, ReadVariable)] = &[
         put_some(out, Some(name).filter(|n| !n.is_empty()))
     }),
     ("request_uri", |r, out| {
-        // No line has an empty one: a refused one may have none.
+        // A request line has a target, but the line of a refused request may not.
         put_some(out, Some(r.text(r.head().target)).filter(|uri| !uri.is_empty()))
     }),
     ("server_protocol", |r, out| {
-        // No line begins with it: a refused or old one may have none. Nor has HTTP/0.9 over QUIC.
+        // The protocol does not begin a request line: it is empty for a refused request and for
+        // HTTP/0.9, also over QUIC.
         let protocol = r.head().protocol;
         let text = r.text(protocol);
         let named = protocol.start > 0 || r.carrier.has_frames() && !text.is_empty();
@@ -78,13 +80,14 @@ pub const TABLE: &[(&str, ReadVariable)] = &[
     }),
 ];
 
-/// All values of a well-known header, as one list.
+/// The values of all lines of a well-known header, joined.
 fn put_all(r: &Request, id: HeaderId, out: &mut Vec<u8>) -> bool {
     let separator: &[u8] = if id == HeaderId::Cookie { b"; " } else { b", " };
     joined(r.head().all(id).map(|header| header.value.of(&r.buf)), separator, out)
 }
 
-/// The arguments; a request without any has none, unless they were set to nothing, and a log shows that.
+/// `$args`. A request without `?` has no value, unless it was set to an empty one. An access log
+/// shows the difference.
 fn args(r: &mut Request, out: &mut Vec<u8>) -> bool {
     put(out, &r.args) && (r.args_set || !r.args.is_empty())
 }
@@ -94,11 +97,11 @@ pub fn set_args(r: &mut Request, value: &[u8]) {
     r.args.clear();
     r.args.extend_from_slice(value);
     r.args_set = true;
-    // A server that is asked for the request's own target gets the new arguments.
+    // The request's own target is no longer passed on, so that servers get the new arguments.
     r.unchanged_path = false;
 }
 
-/// User and password of HTTP's basic authentication (RFC 7617), if the client sent them.
+/// User name and password of basic authentication (RFC 7617), if the client sent them.
 pub fn credentials(r: &Request) -> Option<(Vec<u8>, Vec<u8>)> {
     let value = r.header(match r.method {
         Method::Connect => HeaderId::ProxyAuthorization,
@@ -116,7 +119,7 @@ pub fn credentials(r: &Request) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((user, password))
 }
 
-/// 16 bytes that no other request has, in hexadecimal.
+/// 16 random bytes in hexadecimal. No other request has the same.
 pub fn request_id(r: &mut Request, out: &mut Vec<u8>) -> bool {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     for byte in r.event_loop.random_id() {

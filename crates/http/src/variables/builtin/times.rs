@@ -1,4 +1,4 @@
-//! What the clock says.
+//! Variables of the time.
 
 use std::time::Duration;
 
