@@ -1,4 +1,4 @@
-//! A certificate by ACME, for a name that the world can see.
+//! Certificates by ACME, for public host names.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,15 @@ use crate::QuickError;
 use crate::certificate;
 use crate::place::{self, ListenAt, quoted};
 
-/// Where browsers look.
+/// The address to which browsers connect.
 pub const HTTPS: &str = ":443";
-/// Where authorities look.
+/// The address to which authorities connect.
 const HTTP: &str = ":80";
 
 const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 
-/// The ends of names that no authority knows: RFC 6761, RFC 6762, RFC 8375 and what is used like them.
+/// Top-level names for which no authority issues certificates: RFC 6761, RFC 6762, RFC 8375 and
+/// similar ones.
 const PRIVATE: [&str; 11] = [
     "localhost",
     "local",
@@ -31,7 +32,7 @@ const PRIVATE: [&str; 11] = [
     "onion",
 ];
 
-/// How the certificate of `--tls` is got.
+/// How the certificate for `--tls` is obtained.
 #[derive(Debug, Args)]
 pub struct AcmeOptions {
     /// Another ACME server than Let's Encrypt, for any name. With either you agree to its terms of service
@@ -48,7 +49,7 @@ pub struct AcmeOptions {
     self_signed: bool,
 }
 
-/// A certificate that an authority is asked for.
+/// A certificate to be ordered by ACME.
 pub struct Acme {
     uri: String,
     authority: Option<PathBuf>,
@@ -56,7 +57,7 @@ pub struct Acme {
 }
 
 impl AcmeOptions {
-    /// The certificate for this name, if an authority is to be asked for it.
+    /// The certificate to order for this name. `None` if it is to be self-signed.
     pub fn of(&self, name: Option<&str>, show: bool) -> Result<Option<Acme>, QuickError> {
         let wanted =
             |name: &&str| !self.self_signed && (self.acme_uri.is_some() || is_public(name));
@@ -73,17 +74,17 @@ impl AcmeOptions {
 }
 
 impl Acme {
-    /// Where the server for proofs listens.
+    /// The address of the server for challenges.
     pub fn http(&self) -> ListenAt {
         self.http
     }
 
-    /// The authority.
+    /// The URL of the ACME server.
     pub fn uri(&self) -> &str {
         &self.uri
     }
 
-    /// The block that names it.
+    /// The `acme_issuer` block.
     pub fn issuer(&self, state: &Path) -> Result<String, QuickError> {
         let (uri, path) = (&self.uri, quoted(&state.join("acme"))?);
         let authority = match &self.authority {
@@ -104,7 +105,7 @@ impl Acme {
         ))
     }
 
-    /// The server that it asks.
+    /// The server for challenges.
     pub fn server(&self) -> String {
         format!(
             "
@@ -118,7 +119,7 @@ impl Acme {
     }
 }
 
-/// Whether an authority can give a certificate for the name.
+/// Whether an authority can issue a certificate for the name.
 fn is_public(name: &str) -> bool {
     let Some((_, last)) = name.rsplit_once('.') else { return false };
     let is_private = PRIVATE.iter().any(|private| last.eq_ignore_ascii_case(private));
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_the_world_can_see_are_public() {
+    fn public_names_are_recognized() {
         for name in ["example.org", "www.example.co.uk", "xn--e1afmkfd.xn--p1ai"] {
             assert!(is_public(name), "{name}");
         }

@@ -1,6 +1,6 @@
-//! A self-signed certificate for one name, kept in the directory of state.
+//! Self-signed certificates, one per name, in the state directory.
 //!
-//! A kept certificate is used again, so that a client has to be told to trust it only once.
+//! A stored certificate is used again, so that clients have to trust it only once.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -15,21 +15,21 @@ use crate::QuickError;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long a certificate is valid: browsers refuse more than 398 days of most.
+/// Validity in days. Most browsers refuse more than 398.
 const VALID: u32 = 397;
 
-/// A certificate of this age is replaced.
+/// Age in days after which a certificate is replaced.
 const USED: u32 = 360;
 
 /// The files of a certificate.
 pub struct Certificate {
-    /// The certificate itself.
+    /// The certificate.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The key.
     pub key: PathBuf,
 }
 
-/// The certificate for `name` in the directory `state`; it is made where there is none.
+/// The certificate for `name` in the directory `state`. A missing one is created.
 pub fn of(name: &str, state: &Path) -> Result<Certificate, QuickError> {
     check(name)?;
     let (certificate, key) = (state.join(format!("{name}.crt")), state.join(format!("{name}.key")));
@@ -40,7 +40,7 @@ pub fn of(name: &str, state: &Path) -> Result<Certificate, QuickError> {
     Ok(files)
 }
 
-/// Whether a certificate may have this name.
+/// Checks that a certificate may have this name.
 pub fn check(name: &str) -> Result<(), QuickError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || ".-:".contains(c);
     if name.is_empty() || name.starts_with('.') || !name.chars().all(fits) {
@@ -67,7 +67,7 @@ impl Certificate {
         let failed = QuickError::Certificate;
         let mut params = CertificateParams::new(names).map_err(failed)?;
         let now = SystemTime::now();
-        // An hour, since clocks differ.
+        // Valid from an hour ago, since clocks differ.
         params.not_before = (now - DAY / 24).into();
         params.not_after = (now + DAY * VALID).into();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -81,7 +81,7 @@ impl Certificate {
     }
 }
 
-/// Whether a client may name an address, and no host, in its URL.
+/// The name as the host of a URL: an IPv6 address gets brackets.
 pub fn url_host(name: &str) -> String {
     match name.parse::<IpAddr>() {
         Ok(IpAddr::V6(ip)) => format!("[{ip}]"),
@@ -89,7 +89,8 @@ pub fn url_host(name: &str) -> String {
     }
 }
 
-/// Writes a file beside its place and renames it, so that a running server never reads half of one.
+/// Writes a file atomically: under another name, which is then renamed. So a running server never
+/// reads half of it.
 fn write(path: &Path, mode: u32, text: &str) -> Result<(), QuickError> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));

@@ -30,12 +30,12 @@ pub struct FileServer {
     show_config: bool,
 }
 
-/// `weir file-server`: the exit status.
+/// Runs `weir file-server`. Returns the exit status.
 pub fn file_server(options: FileServer) -> i32 {
     serve("weir file-server", options.show_config, written(&options))
 }
 
-/// The types of the files that sites have; others are offered as downloads.
+/// The MIME types of common files. Browsers download others.
 const TYPES: &str = "    types {
         text/html                html htm;
         text/css                 css;
@@ -68,7 +68,7 @@ const TYPES: &str = "    types {
     gzip_types text/css text/plain text/javascript application/json application/wasm image/svg+xml;
 ";
 
-/// The directory, on the way to this one or itself, that the workers of root cannot enter.
+/// The directory itself or the parent that the workers of root cannot enter, if there is one.
 fn closed(dir: &Path) -> Option<&Path> {
     const ENTER: u32 = 0o001;
     let is_closed = |path: &&Path| path.metadata().is_ok_and(|of| of.mode() & ENTER == 0);

@@ -1,7 +1,9 @@
-//! `weir proxy` and `weir file-server`: a configuration from a few words, served at once in the foreground.
+//! `weir proxy` and `weir file-server`: write a configuration from a few words and serve it in the
+//! foreground.
 //!
-//! `place` finds free ports and the directory of state, `certificate` makes a certificate, `acme` has it made by an authority, `proxy` and `file_server` write the
-//! configuration. Its text is an nginx.conf as anybody may write it: `--show-config` prints it.
+//! `place` finds free ports and the state directory. `certificate` creates a self-signed
+//! certificate, `acme` has one ordered. `proxy` and `file_server` write the configuration, an
+//! ordinary nginx.conf, which `--show-config` prints.
 //!
 //! - In: a command line.
 //! - Out: a running server, or the text.
@@ -27,15 +29,15 @@ pub use proxy::{Proxy, proxy};
 /// Why nothing is served.
 #[derive(Debug)]
 enum QuickError {
-    /// A word of the command line, and what is wrong with it.
+    /// A bad argument, and what is wrong with it.
     Word(String, &'static str),
-    /// No socket can be bound to this address.
+    /// A socket cannot be bound to this address.
     Taken(String, io::Error),
-    /// All ports that weir tries are taken.
+    /// All ports of this range are in use.
     NoPort(u16, u16),
-    /// The certificate cannot be made.
+    /// The certificate cannot be created.
     Certificate(rcgen::Error),
-    /// A file or directory cannot be read or made.
+    /// A file or directory cannot be read or created.
     File(PathBuf, io::Error),
     /// There is neither `XDG_STATE_HOME` nor `HOME`.
     NoHome,
@@ -65,26 +67,26 @@ impl fmt::Display for QuickError {
     }
 }
 
-/// A configuration, and what is printed when it is served.
+/// A configuration, and the text to print when it is served.
 struct Written {
     text: String,
     greeting: String,
     state: PathBuf,
 }
 
-/// Has stdout and stderr appended to where they are files. Access lines and messages may go to one file through several
-/// descriptors, and each of these has a place of its own to write at.
+/// Sets O_APPEND on stdout and stderr if they are files. Several descriptors may write to one file,
+/// and each has an offset of its own.
 fn append_to_files() {
     for fd in [rustix::stdio::stdout(), rustix::stdio::stderr()] {
         let is_file = fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file());
         if is_file && let Ok(flags) = fcntl_getfl(fd) {
-            // A descriptor that takes no flags is written as it is.
+            // If the flag cannot be set, the descriptor is used as it is.
             let _ = fcntl_setfl(fd, flags | OFlags::APPEND);
         }
     }
 }
 
-/// Serves what was written, or prints it: the exit status.
+/// Serves the configuration, or prints it. Returns the exit status.
 fn serve(name: &'static str, show: bool, written: Result<Written, QuickError>) -> i32 {
     match written {
         Err(e) => {

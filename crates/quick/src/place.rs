@@ -1,4 +1,4 @@
-//! Where a server listens, where it keeps its files, and the head that all configurations have.
+//! Listening addresses, the state directory, and the head of all configurations.
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, OpenOptions};
@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 
 use crate::QuickError;
 
-/// How many ports are tried, from the usual one on.
+/// The number of ports to try, from the default on.
 const TRIES: u16 = 20;
 
-/// Where the panel listens, or above.
+/// The default port of the panel.
 const PANEL: u16 = 8090;
 
-/// Where a server listens: an address, or all addresses of both families.
+/// Where a server listens: one address, or all addresses of both families.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListenAt {
-    /// The address; with `also`, all of IPv4.
+    /// The address. With `also`, it is that of IPv4.
     address: SocketAddr,
-    /// All addresses of IPv6.
+    /// The address of IPv6.
     also: Option<SocketAddr>,
 }
 
@@ -29,12 +29,12 @@ impl ListenAt {
         ListenAt { address: address.into(), also: None }
     }
 
-    /// Its port.
+    /// The port.
     pub fn port(self) -> u16 {
         self.address.port()
     }
 
-    /// Whether a connection to this address comes in here.
+    /// Whether this receives connections to the address.
     pub fn covers(self, address: SocketAddr) -> bool {
         let fits = |own: SocketAddr| {
             let (own, other) = (own.ip(), address.ip());
@@ -43,25 +43,26 @@ impl ListenAt {
         self.port() == address.port() && (fits(self.address) || self.also.is_some_and(fits))
     }
 
-    /// Its `listen` lines, each with these parameters.
+    /// The `listen` directives, each with these parameters.
     pub fn lines(self, parameters: &str) -> String {
         let space = if parameters.is_empty() { "" } else { " " };
         let line = |address| format!("        listen {address}{space}{parameters};\n");
         line(self.address) + &self.also.map_or(String::new(), line)
     }
 
-    /// As a person writes it into a browser.
+    /// The address for the URL of a browser.
     pub fn shown(self) -> String {
         let port = self.port();
         match self.address.ip() {
-            // Not localhost, which is ::1 first: another program may listen there.
+            // Not localhost, which is resolved to ::1 first, where another program may listen.
             IpAddr::V4(ip) if ip.is_unspecified() => format!("127.0.0.1:{port}"),
             IpAddr::V6(ip) if ip.is_unspecified() => format!("[::1]:{port}"),
             _ => self.address.to_string(),
         }
     }
 
-    /// The same, if its port is free, or if it is only to be shown. A machine without IPv6 listens on IPv4 alone.
+    /// Checks that the port is free, unless the address is only to be shown. Without IPv6, only
+    /// IPv4 is used.
     fn if_free(mut self, show: bool) -> Result<ListenAt, QuickError> {
         let taken = |address: SocketAddr, e| QuickError::Taken(address.to_string(), e);
         let is_fine =
@@ -82,8 +83,9 @@ impl ListenAt {
     }
 }
 
-/// The address of `--listen`, or the first free port of loopback from `usual` on that is none of `others`. An address that
-/// is only shown may be taken, as by the server that was started with the same words.
+/// The address of `--listen`, or the first free port on loopback from `usual` on that is not in
+/// `others`. An address that is only shown may be in use, for example by a server that was started
+/// with the same arguments.
 pub fn address(
     listen: Option<&str>,
     usual: u16,
@@ -98,8 +100,8 @@ pub fn address(
     address.if_free(show)
 }
 
-/// The address of `--panel`, or a free port of loopback for the panel. The ports of the site and its application are free,
-/// too, until they are bound.
+/// The address of `--panel`, or a free port on loopback. The ports in `others` are not bound yet,
+/// so they look free.
 pub fn panel(wanted: Option<&str>, others: &[u16], show: bool) -> Result<ListenAt, QuickError> {
     let panel = address(wanted, PANEL, others, show)?;
     match others.contains(&panel.port()) {
@@ -133,12 +135,12 @@ fn free(from: u16, others: &[u16]) -> Result<ListenAt, QuickError> {
     all.find_map(|at| at.if_free(false).ok()).ok_or(QuickError::NoPort(from, last))
 }
 
-/// The directory for certificates and temporary files, which is made where it is missing.
+/// The directory for certificates and temporary files. It is created if it is missing.
 pub fn state() -> Result<PathBuf, QuickError> {
     let set = |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
     let path = match (set("XDG_STATE_HOME"), rustix::process::geteuid().is_root(), set("HOME")) {
         (Some(state), _, _) => Path::new(&state).join("weir"),
-        // Workers of root are of the user nobody, who cannot look into root's home.
+        // Root's workers run as the user nobody, which cannot enter root's home.
         (None, true, _) => PathBuf::from("/var/lib/weir"),
         (None, false, Some(home)) => Path::new(&home).join(".local/state/weir"),
         (None, false, None) => return Err(QuickError::NoHome),
@@ -148,7 +150,7 @@ pub fn state() -> Result<PathBuf, QuickError> {
     Ok(path)
 }
 
-/// A path as the configuration has it. nginx.conf has no way to write a `$` in one.
+/// Quotes a path for the configuration. nginx.conf cannot express a `$` in a path.
 pub fn quoted(path: &Path) -> Result<String, QuickError> {
     let unfit = || {
         let what =
@@ -162,13 +164,13 @@ pub fn quoted(path: &Path) -> Result<String, QuickError> {
     Ok(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
 }
 
-/// What stands before the site's `server`: the process, its logs and its files.
+/// The directives before the site's `server`: process, logs and files.
 pub fn head(state: &Path, name: &str, address: ListenAt) -> Result<String, QuickError> {
     let pid = quoted(&state.join(format!("{name}-{}.pid", address.port())))?;
     let body = quoted(&state.join("client_body_temp"))?;
     let log = match OpenOptions::new().append(true).open("/dev/stdout") {
         Ok(_) => "/dev/stdout terminal",
-        // A socket, say, or the terminal of another user.
+        // Standard output may be a socket, or the terminal of another user.
         Err(_) => "off",
     };
     Ok(format!(
@@ -187,7 +189,7 @@ http {{
     ))
 }
 
-/// The server of the panel, on loopback alone.
+/// The server of the panel, for loopback only.
 pub fn panel_server(panel: ListenAt) -> String {
     let listen = panel.lines("");
     format!(
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_covers_those_whose_connections_it_takes() {
+    fn an_address_covers_the_addresses_it_listens_on() {
         let covers = |word, address: &str| parse(word).unwrap().covers(address.parse().unwrap());
         assert!(covers("80", "127.0.0.1:80") && covers(":80", "[::1]:80"));
         assert!(covers("0.0.0.0:80", "192.0.2.1:80") && !covers("0.0.0.0:80", "[::1]:80"));

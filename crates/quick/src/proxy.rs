@@ -33,7 +33,7 @@ pub struct Proxy {
     show_config: bool,
 }
 
-/// `weir proxy`: the exit status.
+/// Runs `weir proxy`. Returns the exit status.
 pub fn proxy(options: Proxy) -> i32 {
     serve("weir proxy", options.show_config, written(&options))
 }
@@ -43,7 +43,7 @@ fn written(options: &Proxy) -> Result<Written, QuickError> {
     let usual = if options.tls.is_some() { 8443 } else { 8080 };
     let acme = options.acme.of(options.tls.as_deref(), options.show_config)?;
     let listen = options.listen.as_deref().or(acme.as_ref().map(|_| acme::HTTPS));
-    // The application may not listen yet, so its port looks free.
+    // The application may not run yet, so its port may look free.
     let own_port = target.own_addresses().first().map(SocketAddr::port);
     let address = place::address(listen, usual, own_port.as_slice(), options.show_config)?;
     let others = [Some(address.port()), own_port, acme.as_ref().map(|acme| acme.http().port())];

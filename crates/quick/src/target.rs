@@ -1,4 +1,4 @@
-//! The application behind `weir proxy`.
+//! The application that `weir proxy` forwards to.
 
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -7,14 +7,14 @@ use std::time::Duration;
 use crate::QuickError;
 use crate::place::ListenAt;
 
-/// How long the look whether something listens may take.
+/// Timeout of the check whether the application listens.
 const LOOK: Duration = Duration::from_millis(300);
 
-/// Where the application listens, as a `server` of an `upstream` names it.
+/// The address of the application, as the `server` directive of an `upstream` has it.
 pub struct Target(String);
 
 impl Target {
-    /// Reads `3000`, `:3000`, `host:3000`, `http://host:3000` or `unix:/path`.
+    /// Parses `3000`, `:3000`, `host:3000`, `http://host:3000` or `unix:/path`.
     pub fn parse(word: &str) -> Result<Target, QuickError> {
         let wrong = |what| Err(QuickError::Word(word.to_owned(), what));
         if word.starts_with("https://") {
@@ -37,7 +37,7 @@ impl Target {
         let (host, number) = match rest.rsplit_once(':') {
             Some(parts) => parts,
             None if port(rest) => ("", rest),
-            // http:// has a port of its own.
+            // The default port of http.
             None if plain.is_some() => (rest, "80"),
             None => return wrong("names no port: 3000, host:3000, http://host:3000 or unix:/path"),
         };
@@ -53,12 +53,12 @@ impl Target {
         }
     }
 
-    /// As a `server` line has it.
+    /// The address for the `server` directive.
     pub fn server(&self) -> &str {
         &self.0
     }
 
-    /// Its addresses that are this machine's.
+    /// Its addresses on this machine.
     pub fn own_addresses(&self) -> Vec<SocketAddr> {
         if self.0.starts_with("unix:") {
             return Vec::new();
@@ -67,7 +67,8 @@ impl Target {
         addresses.filter(|address| TcpListener::bind((address.ip(), 0)).is_ok()).collect()
     }
 
-    /// Refuses to listen where the application does: requests would come back for ever.
+    /// Checks that weir does not listen at the application's own address, since requests would
+    /// loop.
     pub fn check_apart(&self, listens: impl Iterator<Item = ListenAt>) -> Result<(), QuickError> {
         let own = self.own_addresses();
         let mut all = listens.flat_map(|listen| own.iter().map(move |own| listen.covers(*own)));
@@ -80,7 +81,7 @@ impl Target {
         }
     }
 
-    /// Whether something listens there now.
+    /// Whether the application listens now.
     pub fn is_there(&self) -> bool {
         if let Some(path) = self.0.strip_prefix("unix:") {
             return UnixStream::connect(path).is_ok();
