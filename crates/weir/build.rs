@@ -1,5 +1,5 @@
-//! Modules in C that scripts load find Lua's functions in the program itself. Scripts find the functions of nginx that
-//! `weir_sys::lua` has.
+//! Exports symbols of the program: Lua's functions for C modules that scripts load, and the
+//! functions of nginx in `weir_sys::lua` for scripts.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

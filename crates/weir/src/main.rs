@@ -9,8 +9,8 @@ use std::process::exit;
 
 use weir_sys::allocator::{Mimalloc, allow_huge_pages};
 
-/// Of glibc's allocator a rush of connections leaves holes between the few bytes that each idle one keeps;
-/// this one keeps sizes apart and gives the pages of ended requests back.
+/// glibc's allocator fragments memory after many connections: each idle one keeps a few bytes
+/// between freed blocks. mimalloc separates sizes and returns the pages of ended requests.
 #[global_allocator]
 static ALLOCATOR: Mimalloc = Mimalloc;
 
@@ -28,7 +28,7 @@ fn main() {
         allow_huge_pages();
         exit((built.run)(args.get(1..).unwrap_or_default()));
     }
-    // The words for help and version that other programs have.
+    // Other common words for help and version.
     if let Some(first) = args.get_mut(1) {
         match word.as_str() {
             "--help" | "help" => *first = "-h".into(),

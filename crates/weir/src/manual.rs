@@ -1,4 +1,5 @@
-//! `weir manual` and `weir completions`: made from the tables that the command line itself is read by.
+//! `weir manual` and `weir completions`, generated from the tables that also parse the command
+//! line.
 
 use std::io;
 
@@ -36,7 +37,7 @@ const SIGNALS: &str = "\
     TERM, INT: end at once.  QUIT: answer what is in progress, then end.  HUP: take the configuration anew.  USR1: open the \
     logs anew.  USR2: start the program anew on the same sockets.  WINCH: end the workers, keep the master.";
 
-/// Sections that clap_mangen has no form for, as man(1) reads them.
+/// Sections in the format of man(1) that clap_mangen cannot generate.
 const SECTIONS: &str = r#".SH FILES
 .TP
 /etc/nginx/nginx.conf
@@ -54,7 +55,7 @@ The number of the master process, unless the configuration names another file.
 0: the server has ended in order or is in the background, the configuration is right (\-t, \-T), or the signal was sent (\-s). 1: anything else; standard error and the error log say what.
 "#;
 
-/// `weir manual`: the exit status.
+/// Runs `weir manual`. Returns the exit status.
 pub fn manual(options: Manual) -> i32 {
     let mut page = Vec::new();
     let rendered = match options.tool {
@@ -81,7 +82,7 @@ pub fn manual(options: Manual) -> i32 {
     }
 }
 
-/// `weir completions`: the exit status.
+/// Runs `weir completions`. Returns the exit status.
 pub fn completions(options: Completions) -> i32 {
     let mut command = server().subcommands(tools::built().map(|(tool, built)| {
         let all = (built.command)().name(tool.name).bin_name(format!("weir {}", tool.name));
@@ -107,7 +108,7 @@ fn server_page(page: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// The line of a command's SYNOPSIS. That of clap_mangen has no values.
+/// The SYNOPSIS of a command. The one of clap_mangen lacks values.
 fn usage(command: &Command, name: &str) -> String {
     let options = command.get_arguments().filter(|arg| !arg.is_positional() && !arg.is_hide_set());
     let words = options.map(option).chain(command.get_positionals().map(positional));
@@ -135,7 +136,7 @@ fn repeated(arg: &Arg) -> &'static str {
     if matches!(arg.get_action(), ArgAction::Append) { "..." } else { "" }
 }
 
-/// The words that a value may be, or its name.
+/// The possible values of an argument, or the name of its value.
 fn value(arg: &Arg) -> String {
     let words = arg.get_possible_values();
     let words: Vec<&str> = words.iter().map(|word| word.get_name()).collect();
@@ -146,7 +147,7 @@ fn value(arg: &Arg) -> String {
     }
 }
 
-/// The server's command line. `weir_server` reads it; this is for code that describes it.
+/// A description of the server's command line, which `weir_server` parses.
 fn server() -> Command {
     let command =
         Command::new("weir").about(ABOUT).long_about(LONG).version(env!("CARGO_PKG_VERSION"));
@@ -156,7 +157,7 @@ fn server() -> Command {
     command.disable_help_subcommand(true).args(FLAGS.iter().map(arg)).arg(demo)
 }
 
-/// What holds without an option.
+/// The default of an option.
 fn default(letter: char) -> &'static str {
     match letter {
         'p' => " [default: /usr/share/nginx/]",

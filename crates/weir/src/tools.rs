@@ -1,7 +1,8 @@
-//! The tools: words behind `weir`, each with options of its own. Whatever begins with a dash is the server's, as in nginx.
+//! The tools: subcommands of `weir`, each with options of its own. Arguments that begin with a dash
+//! are the server's, as in nginx.
 //!
-//! The features `tools` and `manual` decide which of them are built. The others keep their names, so that a server alone can
-//! say where they are.
+//! The features `tools` and `manual` decide which tools are built. A server without tools still
+//! knows their names, to say where they are.
 
 use std::ffi::OsString;
 
@@ -13,11 +14,11 @@ use crate::manual;
 
 /// A tool.
 pub struct Tool {
-    /// The word.
+    /// The subcommand.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// One line of help.
     pub about: &'static str,
-    /// The tool itself. `None`: this binary was built without it.
+    /// The tool, if this binary contains it.
     pub built: Option<Built>,
 }
 
@@ -26,11 +27,11 @@ pub struct Built {
     /// Its options.
     #[cfg(feature = "manual")]
     pub command: fn() -> Command,
-    /// Runs it: the exit status. Its arguments begin with its name.
+    /// Runs the tool. Returns the exit status. The first argument is the tool's name.
     pub run: fn(&[OsString]) -> i32,
 }
 
-/// What is built with a feature: a tool's options, and the function that runs it.
+/// A tool that is built with a feature: its options, and the function that runs it.
 macro_rules! built {
     ($feature:literal, $options:ty, $run:path) => {{
         #[cfg(feature = $feature)]
@@ -41,7 +42,7 @@ macro_rules! built {
     }};
 }
 
-/// All of them.
+/// All tools, in alphabetical order.
 pub const ALL: &[Tool] = &[
     Tool {
         name: "balance",
@@ -110,13 +111,13 @@ pub fn built() -> impl Iterator<Item = (&'static Tool, &'static Built)> {
     ALL.iter().filter_map(|tool| Some((tool, tool.built.as_ref()?)))
 }
 
-/// Reads the options, or says what is wrong with them.
+/// Parses the options and runs the tool, or reports an error.
 #[cfg(feature = "manual")]
 fn parsed<O: Parser>(args: &[OsString], run: fn(O) -> i32) -> i32 {
     match O::try_parse_from(args) {
         Ok(options) => run(options),
         Err(said) => {
-            // Help goes to standard output, the rest to standard error.
+            // Help goes to standard output, errors to standard error.
             let written = said.print();
             if !said.use_stderr()
                 && let Err(e) = weir_print::read(written)
