@@ -1,11 +1,11 @@
-//! A headless browser: Debian's Chromium, where it is installed.
+//! A headless browser: Debian's Chromium, if it is installed.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::process::run;
 
-/// Seconds that a browser gets before it is ended, on however busy a machine.
+/// Timeout of the browser in seconds, long enough for a busy machine.
 const BROWSER_TIME: &str = "120";
 const FLAGS: &[&str] = &[
     "--headless",
@@ -21,8 +21,8 @@ const FLAGS: &[&str] = &[
     "--dump-dom",
 ];
 
-/// What is in a page when it and all that belongs to it have been loaded, as text; none if there is no browser. What the browser
-/// remembers goes into `profile`.
+/// The text of a page after it was loaded with all its resources. `None` if there is no browser.
+/// The browser's state goes to `profile`.
 pub fn dump_page(profile: &Path, url: &str) -> Option<String> {
     if Command::new("chromium").arg("--version").output().is_err() {
         eprintln!("skipped: chromium is not installed");

@@ -1,8 +1,8 @@
-//! Random numbers of a test, all from one seed.
+//! Random numbers for tests, from one seed.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Numbers that a seed determines (splitmix64): small, and the same everywhere.
+/// A pseudo-random number generator (splitmix64). A seed always gives the same numbers.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
@@ -12,7 +12,7 @@ impl Dice {
         Dice(seed)
     }
 
-    /// The sequence of a seed for one of several uses of it.
+    /// One of several independent sequences of a seed.
     pub fn salted(seed: u64, salt: &str) -> Dice {
         let mix = |h: u64, b| h.wrapping_mul(0x0100_0000_01b3) ^ u64::from(b);
         Dice(salt.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, mix))
@@ -32,23 +32,24 @@ impl Dice {
         ((u128::from(self.any()) * n as u128) >> 64) as usize
     }
 
-    /// True once in `n` times.
+    /// True with the probability 1/n.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    /// One of a list.
+    /// An element of a slice.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
 }
 
-/// A number from the environment, such as how many cases a test looks at.
+/// A number from the environment, such as the number of cases.
 pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The seed of a run: `$WEIR_SEED`, else one that no run had. Printed, so that a failure can be had again.
+/// The seed of a run: `$WEIR_SEED`, or the current time. It is printed, so that a failure can be
+/// repeated.
 pub fn seed() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_micros() as u64);
     let seed = number("WEIR_SEED").unwrap_or(now);
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_determines_what_falls() {
+    fn a_seed_determines_the_numbers() {
         let fall = |mut dice: Dice| (0..8).map(|_| dice.below(6)).collect::<Vec<_>>();
         assert_eq!(fall(Dice::new(1)), fall(Dice::new(1)));
         assert_ne!(fall(Dice::new(1)), fall(Dice::new(2)));

@@ -5,42 +5,42 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A new directory, removed at the end unless the test failed.
+/// A temporary directory. It is removed when this is dropped, unless the test failed.
 #[derive(Debug)]
 pub struct Dir(PathBuf);
 
 impl Dir {
-    /// Makes one, with the directory `logs` in it that a prefix has. Workers of the user nobody may
-    /// read it, too.
+    /// Creates a directory with a subdirectory `logs`. It is readable for workers of the user
+    /// nobody.
     #[expect(clippy::new_without_default, reason = "it makes something on disk")]
     pub fn new() -> Dir {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Names of one length: answers that show them have one, too.
+        // All paths have the same length, so that answers with a path do as well.
         let path = std::env::temp_dir().join(format!("weir-test-{}-{n:03}", std::process::id()));
-        // Left over from a test that failed in a process of the same number.
+        // A failed test in an earlier process with the same id may have left it.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(path.join("logs")).expect("a directory for the test");
         fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("its permissions");
         Dir(path)
     }
 
-    /// One that this process has made before it was replaced by another program.
+    /// The directory that this process created before it executed another program.
     pub fn of_before(path: &Path) -> Dir {
         Dir(path.to_owned())
     }
 
-    /// The directory.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// A file in it.
+    /// The path of a file in the directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Writes a file in it, and the directories on the way.
+    /// Writes a file, and creates its parent directories.
     pub fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
         let path = self.file(name);
         if let Some(parent) = path.parent() {
@@ -50,7 +50,7 @@ impl Dir {
         path
     }
 
-    /// What is in a file, lossily; nothing when it is not there.
+    /// The content of a file as text. Empty if the file does not exist.
     pub fn read(&self, name: &str) -> String {
         let bytes = fs::read(self.file(name)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
-/// Types of records that servers send.
+/// Types of records from a FastCGI server.
 pub const STDOUT: u8 = 6;
 /// See [`STDOUT`].
 pub const STDERR: u8 = 7;
 /// See [`STDOUT`].
 pub const END: u8 = 3;
 
-/// A request as it came.
+/// A received request.
 #[derive(Debug, Default)]
 pub struct FastcgiRequest {
-    /// Whether the server may keep the connection.
+    /// Whether the server is to keep the connection.
     pub keep: bool,
     /// The parameters.
     pub params: BTreeMap<String, String>,
@@ -21,7 +21,7 @@ pub struct FastcgiRequest {
     pub body: Vec<u8>,
 }
 
-/// A record, well-formed, with padding.
+/// A valid record with padding.
 pub fn record(kind: u8, content: &[u8], padding: u8) -> Vec<u8> {
     let [high, low] = u16::try_from(content.len()).expect("a record's length").to_be_bytes();
     let mut out = vec![1, kind, 0, 1, high, low, padding, 0];
@@ -30,12 +30,12 @@ pub fn record(kind: u8, content: &[u8], padding: u8) -> Vec<u8> {
     out
 }
 
-/// A whole answer: this output, and the end of the request.
+/// A complete answer: output, and the end of the request.
 pub fn answer(output: &str) -> Vec<u8> {
     [record(STDOUT, output.as_bytes(), 0), record(STDOUT, b"", 0), record(END, &[0; 8], 0)].concat()
 }
 
-/// Reads a request; `None` at the end of the connection.
+/// Reads a request. `None` at the end of the connection.
 pub fn request(stream: &mut (impl Read + ?Sized)) -> Option<FastcgiRequest> {
     let (mut asked, mut params) = (FastcgiRequest::default(), Vec::new());
     loop {
@@ -62,7 +62,7 @@ pub fn request(stream: &mut (impl Read + ?Sized)) -> Option<FastcgiRequest> {
     Some(asked)
 }
 
-/// Reads one record: its type and content.
+/// Reads a record. Returns its type and content.
 pub fn read_record(stream: &mut (impl Read + ?Sized)) -> Option<(u8, Vec<u8>)> {
     let mut head = [0; 8];
     stream.read_exact(&mut head).ok()?;
@@ -85,7 +85,7 @@ fn length(bytes: &mut &[u8]) -> usize {
     long as usize
 }
 
-/// Sends bytes. False if the peer has closed, which it may.
+/// Sends bytes. False if the peer has closed.
 pub fn say(stream: &mut (impl Write + ?Sized), bytes: &[u8]) -> bool {
     stream.write_all(bytes).is_ok()
 }

@@ -1,24 +1,24 @@
-//! Speaking HTTP/1 as raw bytes.
+//! HTTP/1 as raw bytes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 use crate::wait::{PATIENCE, wait_delivered};
 
-/// A connection to a server; keeps alive between requests.
+/// A connection to a server. It is kept alive between requests.
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<TcpStream>,
 }
 
-/// What came back.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     /// The status.
     pub status: u16,
-    /// The header lines in their order, names as they came.
+    /// The header fields in order, with names as received.
     pub headers: Vec<(String, String)>,
-    /// The body, without chunk heads.
+    /// The body, without chunked framing.
     pub bytes: Vec<u8>,
 }
 
@@ -28,7 +28,7 @@ impl Client {
         Client::try_connect(port).unwrap_or_else(|e| panic!("cannot connect to port {port}: {e}"))
     }
 
-    /// Connects, unless no server listens.
+    /// Connects. An error if no server listens.
     pub fn try_connect(port: u16) -> std::io::Result<Client> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -37,29 +37,30 @@ impl Client {
         Ok(Client { stream: BufReader::new(stream) })
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Client {
         self.try_send(bytes).expect("sending to the server");
         self
     }
 
-    /// As [`Client::send`], and the server's socket has it when this returns.
+    /// As [`Client::send`], and waits until the server's socket has received the bytes.
     pub fn deliver(&mut self, bytes: impl AsRef<[u8]>) {
         self.send(bytes);
         wait_delivered(self.stream.get_ref());
     }
 
-    /// Sends bytes, unless the server has closed.
+    /// Sends bytes. An error if the server has closed.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
         self.stream.get_mut().write_all(bytes.as_ref())
     }
 
-    /// Sends a GET request that keeps the connection.
+    /// Sends a GET request on this connection and reads the response.
     pub fn get(&mut self, path: &str) -> Response {
         self.ask(&format!("GET {path}"), "", "")
     }
 
-    /// Sends a request that keeps the connection: method and target, header lines each with its end, and a body.
+    /// Sends a request on this connection and reads the response: method and target, header lines
+    /// with line ends, and a body.
     pub fn ask(&mut self, line: &str, headers: &str, body: &str) -> Response {
         self.send(format!("{line} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n{body}"));
         self.response()
@@ -70,12 +71,12 @@ impl Client {
         self.try_response().expect("a response of the server")
     }
 
-    /// Reads one response, unless the server closes or says no HTTP.
+    /// Reads one response. An error if the server closes or does not send HTTP.
     pub fn try_response(&mut self) -> std::io::Result<Response> {
         self.try_response_to("GET")
     }
 
-    /// The same for a request with this method: HEAD has no body.
+    /// Reads one response to a request with this method: a response to HEAD has no body.
     pub fn try_response_to(&mut self, method: &str) -> std::io::Result<Response> {
         let status_line = self.try_line()?;
         let status = status_line.split(' ').nth(1).and_then(|word| word.parse().ok());
@@ -96,7 +97,7 @@ impl Client {
         Ok(response)
     }
 
-    /// Whether the server has closed the connection; waits for that or for data.
+    /// Whether the server has closed the connection. Waits for that or for data.
     pub fn is_closed(&mut self) -> bool {
         self.stream.fill_buf().map_or(true, <[u8]>::is_empty)
     }
@@ -106,10 +107,10 @@ impl Client {
         String::from_utf8_lossy(&self.rest_bytes()).into_owned()
     }
 
-    /// As [`Client::rest`], the bytes as they came.
+    /// As [`Client::rest`], without conversion to text.
     pub fn rest_bytes(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        // What came before a reset is there all the same.
+        // Bytes before a reset count as well.
         let _ = self.stream.read_to_end(&mut bytes);
         bytes
     }
@@ -125,7 +126,7 @@ impl Client {
                 let size = head.split(';').next().unwrap_or_default().trim();
                 let size = u64::from_str_radix(size, 16).map_err(|_| odd(&head))?;
                 self.stream.by_ref().take(size).read_to_end(&mut bytes)?;
-                // Behind the last one may be trailers, which no test asks for here.
+                // The last chunk may be followed by trailers, which are ignored.
                 while !self.try_line()?.is_empty() {}
                 if size == 0 {
                     return Ok(bytes);
@@ -145,7 +146,7 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Reads one line, without its end.
+    /// Reads one line, without its line end.
     pub fn try_line(&mut self) -> std::io::Result<String> {
         let mut line = Vec::new();
         self.stream.read_until(b'\n', &mut line)?;
@@ -164,7 +165,7 @@ fn odd(what: &str) -> std::io::Error {
 }
 
 impl Response {
-    /// The first header of that name.
+    /// The first header field with this name.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())

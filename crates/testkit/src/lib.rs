@@ -1,4 +1,4 @@
-//! Starts a server with a configuration text and speaks to it; for tests only.
+//! Starts a server with a configuration text and sends it requests. For tests only.
 //!
 //! ```no_run
 //! let server = weir_testkit::Server::start(
@@ -8,7 +8,7 @@
 //! assert_eq!(server.get("/").body(), "hello");
 //! ```
 //!
-//! A failure panics with what the server logged, since the caller is a test.
+//! Failures panic with the server's log.
 
 mod browser;
 mod dice;

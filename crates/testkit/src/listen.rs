@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// Listens on 127.0.0.1 and hands each connection to a call of `serve`, in a thread of its own: the port. It ends
-/// with the test's process.
+/// Listens on 127.0.0.1 and calls `serve` for each connection, in a thread of its own. Returns the
+/// port. It ends with the test's process.
 pub fn listen(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port to listen on");
     let port = listener.local_addr().expect("a listener's address").port();
@@ -20,7 +20,7 @@ pub fn listen(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> u16 {
     port
 }
 
-/// An address where connections do not come about as long as it lives: its queue is full and never
+/// An address at which no connection can be established: its accept queue is full and never
 /// emptied.
 #[derive(Debug)]
 pub struct Deaf {
@@ -29,7 +29,7 @@ pub struct Deaf {
 }
 
 impl Deaf {
-    /// One on 127.0.0.1.
+    /// Listens on 127.0.0.1.
     pub fn new() -> Deaf {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port without accepts");
         rustix::net::listen(&listener, 0).expect("a short queue");
@@ -39,7 +39,7 @@ impl Deaf {
         Deaf { listener, _queued: queued }
     }
 
-    /// Its port.
+    /// The port.
     pub fn port(&self) -> u16 {
         self.listener.local_addr().expect("its address").port()
     }

@@ -3,46 +3,46 @@
 use std::net::{Ipv4Addr, UdpSocket};
 use std::thread;
 
-/// What a name server says.
+/// The reply of a name server.
 #[derive(Debug, Clone)]
 pub enum NameReply {
-    /// Nothing at all.
+    /// No reply.
     Silence,
-    /// There is no such name.
+    /// The name does not exist (NXDOMAIN).
     NoSuchName,
-    /// What it knows, to be asked for again after so many seconds.
+    /// Records with this TTL in seconds.
     Records(u32, Vec<NameRecord>),
 }
 
-/// What a name server knows of a name.
+/// A record.
 #[derive(Debug, Clone)]
 pub enum NameRecord {
-    /// An address.
+    /// An A record.
     Address(Ipv4Addr),
-    /// The name of the address that was asked for.
+    /// A PTR record.
     Name(&'static str),
-    /// A server of a service.
+    /// An SRV record.
     Service {
-        /// The lowest is asked first.
+        /// Lower priorities are used first.
         priority: u16,
-        /// Among those of a priority.
+        /// The weight among records of one priority.
         weight: u16,
         /// Its port.
         port: u16,
-        /// Its name.
+        /// The target's name.
         target: &'static str,
     },
 }
 
-/// The kind of question that asks for addresses.
+/// The query type A.
 const ADDRESS: u16 = 1;
-/// For the name of an address.
+/// The query type PTR.
 const NAME: u16 = 12;
-/// For services.
+/// The query type SRV.
 const SERVICE: u16 = 33;
 
-/// A name server on 127.0.0.1, which says of a name what `reply` says: its port. It answers each
-/// kind of question with the addresses of that kind. It ends with the test's process.
+/// Starts a name server on 127.0.0.1 that answers with the records of `reply`. Returns the port. A
+/// query gets the records of its type. It ends with the test's process.
 pub fn name_server(mut reply: impl FnMut(&str) -> NameReply + Send + 'static) -> u16 {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port for a name server");
     let port = socket.local_addr().expect("its address").port();
@@ -69,7 +69,7 @@ pub fn name_server(mut reply: impl FnMut(&str) -> NameReply + Send + 'static) ->
     port
 }
 
-/// The name that a message asks for, and where its kind stands.
+/// The name of a query, and the offset of its type.
 fn question(message: &[u8]) -> Option<(String, usize)> {
     let (mut at, mut name) = (12, String::new());
     loop {

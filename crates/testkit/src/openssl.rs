@@ -1,4 +1,4 @@
-//! OpenSSL's client, and files of certificates.
+//! OpenSSL's client, and certificate files.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::Dir;
 
 /// A directory with certificates: `chain.pem` and `leaf.key` for `www.example.org`, `self.pem` for
-/// any name, `client.pem`; `root.pem` vouches for the first and the last.
+/// any name, `client.pem`. `root.pem` is the root of the first and the last.
 pub fn certified() -> Dir {
     let dir = Dir::new();
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata");
@@ -20,15 +20,15 @@ pub fn certified() -> Dir {
     dir
 }
 
-/// What `openssl s_client` says, in a directory, that speaks to a port of 127.0.0.1 and is told `text`; none where
-/// OpenSSL is missing.
+/// The output of `openssl s_client` that connects to a port of 127.0.0.1 and sends `text`. It runs
+/// in `dir`. `None` if OpenSSL is not installed.
 pub fn s_client(dir: &Path, port: u16, args: &[&str], text: &str) -> Option<String> {
     let at = format!("127.0.0.1:{port}");
     let mut command = Command::new("timeout");
     command.args(["20", "openssl", "s_client", "-connect", &at]).args(args).current_dir(dir);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().ok()?;
-    // It may have gone away already.
+    // The client may have exited already.
     let _ = child.stdin.take()?.write_all(text.as_bytes());
     let said = child.wait_with_output().ok()?;
     let all = [said.stdout, said.stderr].concat();

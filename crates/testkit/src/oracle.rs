@@ -1,8 +1,8 @@
-//! nginx, where there is one to compare with.
+//! nginx for comparisons, if it is installed.
 
 use std::process::Command;
 
-/// An nginx, and what it says of itself.
+/// An nginx binary.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     /// The program.
@@ -13,7 +13,7 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// `$WEIR_NGINX`, or `nginx` on the path; where there is none, the output says so.
+    /// Finds `$WEIR_NGINX`, or `nginx` on the path. If there is none, a message is printed.
     pub fn find() -> Option<Oracle> {
         let path = std::env::var("WEIR_NGINX").unwrap_or_else(|_| "nginx".to_owned());
         let found = Oracle::at(path);
@@ -30,31 +30,33 @@ impl Oracle {
         Some(Oracle { path, version, built })
     }
 
-    /// The middle part of its version: 31 of 1.31.5.
+    /// The middle part of the version: 31 of 1.31.5.
     pub fn minor(&self) -> u32 {
         self.version.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or(0)
     }
 
-    /// Whether it is older than what weir follows, so that some answers differ by right.
+    /// Whether it is older than the version that weir follows, so that some answers legitimately
+    /// differ.
     pub fn is_old(&self) -> bool {
         self.minor() < 31
     }
 
-    /// Whether it was built with something, as `-V` names it, such as `http_v2_module`.
+    /// Whether its output of `-V` contains this, such as `http_v2_module`.
     pub fn has(&self, what: &str) -> bool {
         self.built.contains(what)
     }
 }
 
-/// How each server signs its own pages.
+/// The signatures of error pages.
 const SIGNATURES: [&str; 2] = ["<center>nginx</center>", "<center>weir</center>"];
 
-/// Whether a text is a page that a server signed.
+/// Whether a text is an error page with a signature.
 pub fn is_signed(text: &str) -> bool {
     SIGNATURES.iter().any(|signature| text.contains(signature))
 }
 
-/// A text without what two servers cannot have in common: signatures, and multipart boundaries, which are counters.
+/// A text without the parts that differ between servers: signatures, and multipart boundaries,
+/// which are counters.
 pub fn unsigned(text: &str) -> String {
     let replaced =
         |text: String, signature: &&str| text.replace(*signature, "<center>NAME</center>");
@@ -69,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_equal_is_named() {
+    fn parts_that_differ_between_servers_are_masked() {
         assert!(is_signed("<center>weir</center>") && !is_signed("weir"));
         let text = unsigned("boundary=0012\n--0012--\n<center>nginx</center>");
         assert_eq!(text, "boundary=BOUNDARY\n--BOUNDARY--\n<center>NAME</center>");

@@ -1,6 +1,6 @@
 //! Pages of the documentation.
 
-/// The configurations that a page shows, in its order.
+/// The configurations of a page, in order.
 pub fn examples(page: &str) -> impl Iterator<Item = &str> {
     page.split("```nginx\n").skip(1).filter_map(|rest| rest.split("```").next())
 }

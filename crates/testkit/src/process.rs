@@ -1,4 +1,4 @@
-//! Processes that a test starts and must not leave behind.
+//! Processes of a test, which end with it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::Dir;
 use crate::wait::{PATIENCE, ask_until, timespec};
 
-/// A started program; ended when it is dropped.
+/// A running program. It is ended when this is dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -27,8 +27,8 @@ impl Process {
         command.stdin(Stdio::null());
         let child = loop {
             match command.spawn() {
-                // A process that another test starts at this moment has, until it executes its program, what this
-                // one had open when it wrote the file.
+                // A process that another test forks at this moment inherits the descriptor with
+                // which this one wrote the file, until it executes its program.
                 Err(e) if e.kind() == ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
                 child => break child,
             }
@@ -37,12 +37,12 @@ impl Process {
         Process { child, ended: None }
     }
 
-    /// Its process id.
+    /// The process id.
     pub fn pid(&self) -> i32 {
         self.child.id() as i32
     }
 
-    /// Whether it still runs.
+    /// Whether it is running.
     pub fn is_running(&mut self) -> bool {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().expect("waiting for a child");
@@ -50,12 +50,12 @@ impl Process {
         self.ended.is_none()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         signal_pid(self.pid(), signal);
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub fn wait(&mut self) -> ExitStatus {
         if self.ended.is_none() {
             wait_end(self.pid());
@@ -66,7 +66,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Ends it, by force if need be.
+    /// Ends the process, by SIGKILL if necessary.
     fn drop(&mut self) {
         if !self.is_running() {
             return;
@@ -79,22 +79,22 @@ impl Drop for Process {
     }
 }
 
-/// Sends a signal to a process of the test; one that is told to stop has stopped then.
+/// Sends a signal to a process. After SIGSTOP, waits until it has stopped.
 pub(crate) fn signal_pid(pid: i32, signal: Signal) {
     let Some(known) = Pid::from_raw(pid) else { return };
-    // One that has ended meanwhile needs no signal.
+    // The process may have ended.
     let _ = kill_process(known, signal);
     if signal == Signal::STOP {
         wait_state(pid, "TtZX");
     }
 }
 
-/// Waits until all threads of a process sleep, for an event, say.
+/// Waits until all threads of a process sleep.
 pub(crate) fn wait_asleep(pid: i32) {
     wait_state(pid, "SZX");
 }
 
-/// Waits until a process of one thread sleeps in poll(2) without an end.
+/// Waits until a single-threaded process sleeps in poll(2) without a timeout.
 pub(crate) fn wait_for_news(pid: i32) {
     assert!(ask_until(|| polls_forever(pid) == Some(true)), "process {pid} is to wake up");
 }
@@ -102,7 +102,7 @@ pub(crate) fn wait_for_news(pid: i32) {
 fn polls_forever(pid: i32) -> Option<bool> {
     let call = fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
     let mut words = call.split_whitespace();
-    // The call, and of what it was given the third.
+    // The number of the system call, and its third argument.
     let (number, end) = (words.next()?.parse::<i64>().ok()?, words.nth(2)?);
     let forever = match number {
         libc::SYS_ppoll => "0x0",
@@ -113,8 +113,8 @@ fn polls_forever(pid: i32) -> Option<bool> {
     Some(end == forever)
 }
 
-/// Waits until all threads of a process are in one of these states (proc(5)), or it has ended. Only
-/// its parent would be told.
+/// Waits until all threads of a process are in one of these states (proc(5)), or it has ended. It
+/// polls, since only the parent of a process is notified.
 fn wait_state(pid: i32, states: &str) {
     assert!(ask_until(|| is_in(pid, states)), "process {pid} is not in a state of {states}");
 }
@@ -125,7 +125,7 @@ fn is_in(pid: i32, states: &str) -> bool {
     stats.all(|stat| fields(&stat).next().is_none_or(|state| states.contains(state)))
 }
 
-/// The fields of proc(5)'s `stat` from the state on: those behind a name that may contain anything.
+/// The fields of proc(5)'s `stat` from the state on. The name before it may have any characters.
 fn fields(stat: &str) -> impl Iterator<Item = &str> {
     stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace()
 }
@@ -142,21 +142,21 @@ fn ends(pid: i32) -> bool {
     poll(&mut fds, Some(&timespec(PATIENCE))).is_ok_and(|n| n > 0)
 }
 
-/// KiB of a process's memory of this kind, such as `Rss` or `Private_Dirty`. proc_pid_smaps(5).
+/// Memory of a process in KiB, by kind such as `Rss` or `Private_Dirty`. proc_pid_smaps(5).
 pub fn memory_of(process: i32, kind: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{process}/smaps_rollup")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(kind)?.strip_prefix(':')).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// The children of a process, oldest first.
+/// The children of a process, the oldest first.
 pub fn children(parent: i32) -> Vec<i32> {
     let read = || {
         let mut found = told_children(parent).unwrap_or_else(|| found_children(parent));
         found.sort_unstable();
         found
     };
-    // The kernel passes over some of them while another one ends (proc_pid_children(5)).
+    // The kernel may omit some while another one ends (proc_pid_children(5)).
     let mut found = read();
     loop {
         let again = read();
@@ -167,8 +167,8 @@ pub fn children(parent: i32) -> Vec<i32> {
     }
 }
 
-/// What the kernel tells of the children of a process's threads; none where it does not, or the
-/// process is gone.
+/// The children of a process's threads, as the kernel lists them. `None` if the kernel lacks the
+/// file, or the process has ended.
 fn told_children(parent: i32) -> Option<Vec<i32>> {
     let mut all = Vec::new();
     for thread in fs::read_dir(format!("/proc/{parent}/task")).ok()? {
@@ -179,7 +179,7 @@ fn told_children(parent: i32) -> Option<Vec<i32>> {
     Some(all)
 }
 
-/// The same by asking all processes for their parents.
+/// The children of a process, found by the parents of all processes.
 fn found_children(parent: i32) -> Vec<i32> {
     let entries = fs::read_dir("/proc").expect("/proc");
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -190,18 +190,19 @@ fn found_children(parent: i32) -> Vec<i32> {
 fn parent_of(pid: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = fields(&stat);
-    // Dead ones that are not reaped yet do not count.
+    // Zombies do not count.
     fields.next().filter(|state| *state != "Z")?;
     fields.next()?.parse().ok()
 }
 
-/// Runs a program to its end.
+/// Runs a program and waits for its end.
 pub fn run<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Output {
     let output = Command::new(program).args(args).stdin(Stdio::null()).output();
     output.unwrap_or_else(|e| panic!("cannot run {program}: {e}"))
 }
 
-/// A program's path under strace, which has calls of this name end as `inject` says, such as `error=EPERM`; none where that cannot be.
+/// The path of a script that runs a program under strace. System calls of this name end as `inject`
+/// says, such as `error=EPERM`. `None` if strace cannot be used.
 pub fn under_strace(dir: &Dir, program: &str, call: &str, inject: &str) -> Option<String> {
     let start = format!(
         "#!/bin/sh\nexec strace -D -f -q -o /dev/null -e trace={call} -e inject={call}:{inject} {program} \"$@\"\n"
@@ -216,7 +217,7 @@ pub fn under_strace(dir: &Dir, program: &str, call: &str, inject: &str) -> Optio
     None
 }
 
-/// Processor time that work takes on this thread: other programs of the machine do not lengthen it.
+/// The CPU time of `work` on this thread. Other programs do not affect it.
 pub fn spent(work: impl FnOnce()) -> Duration {
     let now = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);

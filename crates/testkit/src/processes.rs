@@ -1,8 +1,8 @@
-//! A model of several processes, each a thread: one runs at a time, and may be stopped or killed
-//! before any step that it takes in shared memory. Others go on there, and new ones take the places
-//! of the dead.
+//! A model of processes that share memory. Each is a thread, and one runs at a time. It may be
+//! stopped or killed before any of its steps in shared memory. Then others go on, and new ones
+//! replace killed ones.
 //!
-//! A crate passes its steps here through its seam, which in its tests is [`seam`].
+//! A crate announces its steps through its seam. In its tests, that is [`seam`].
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -12,18 +12,18 @@ use crate::Dice;
 use seam::ME;
 pub use seam::Me;
 
-/// Processes at a time.
+/// The number of concurrent processes.
 pub const PLACES: usize = 4;
-/// How many come after one another in a place.
+/// The number of processes that follow one another in a place.
 const LIVES: usize = 4;
-/// No case takes so many steps.
+/// The limit of steps. A case that reaches it hangs.
 const MOST: u64 = 2_000_000;
-/// So long is the sleep of one that waits, in steps.
+/// The duration of a sleep, in steps.
 const NAP: u64 = 200;
-/// So long a process is stopped at most, in steps of others.
+/// The longest stop of a process, in steps.
 const STOP: usize = 3_000;
 
-/// What a room's seam is in its tests.
+/// The seam of a crate in its tests.
 pub mod seam {
     use std::cell::{Cell, RefCell};
     use std::sync::atomic::AtomicU64;
@@ -32,26 +32,27 @@ pub mod seam {
 
     use super::ProcessWorld;
 
-    /// What this thread is in a model: its place there, and its process.
+    /// The identity of a process in a model.
     #[derive(Clone)]
     pub struct Me {
         /// The model.
         pub world: Arc<ProcessWorld>,
-        /// Its place.
+        /// Index of its place.
         pub place: usize,
-        /// The process, which no other one is.
+        /// The process: unique among all processes of the model.
         pub owner: u64,
     }
 
     thread_local! {
-        /// What a process remembers, since its memory is a thread's here: of one zone.
+        /// The last process of this thread that entered a zone. A thread stands for the memory of a
+        /// process.
         static ENTERED: Cell<u64> = const { Cell::new(0) };
         pub(super) static ME: RefCell<Option<Me>> = const { RefCell::new(None) };
-        /// This thread is one of a process in another world's order of things; 0: it is not.
+        /// The process of this thread in the simulated world. 0 if there is none.
         static OWNER: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// Process ids from here on are no process's: those of processes that are threads.
+    /// The first process id for processes that are threads. No real process has such an id.
     const FIRST: u64 = 4_100_000;
     static DEAD: Mutex<Vec<u64>> = Mutex::new(Vec::new());
     static ON_STEP: OnceLock<fn(Holding)> = OnceLock::new();
@@ -60,33 +61,33 @@ pub mod seam {
         (FIRST + number as u64) << 32 | 1
     }
 
-    /// This thread is one of the process of this number, where steps [come by a hook](on_step). Where none do, it is what it is.
+    /// Makes this thread one of the process with this number, if there is [a hook](on_step).
     pub fn live_as(number: usize) {
         if ON_STEP.get().is_some() {
             OWNER.set(owner_of(number));
         }
     }
 
-    /// That process is dead.
+    /// Marks the process as dead.
     pub fn dies(number: usize) {
         DEAD.lock().unwrap_or_else(PoisonError::into_inner).push(owner_of(number) >> 32);
     }
 
-    /// What a process may hold where it takes a step.
+    /// Whether a process holds a lock at a step.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Holding {
-        /// A lock that others wait for: no other process may go on before it.
+        /// A lock for which others wait, so no other process may run before this one.
         Lock,
         /// No lock.
         Nothing,
     }
 
-    /// From now on steps of processes that are threads come by here.
+    /// Sets the hook that is called at each step of processes that are threads.
     pub fn on_step(hook: fn(Holding)) {
         let _ = ON_STEP.set(hook);
     }
 
-    /// A process begins, which remembers nothing.
+    /// Starts a process without memory of earlier ones.
     pub(super) fn begin(me: Me) {
         ENTERED.set(0);
         ME.set(Some(me));
@@ -96,19 +97,19 @@ pub mod seam {
         ME.with_borrow(Clone::clone)
     }
 
-    /// A word is about to change: false if the process that wants that is dead.
+    /// Called before a word changes. False if the process is dead and must not change it.
     pub fn step() -> bool {
         hook(Holding::Lock);
         me().is_none_or(|me| me.world.step(&me))
     }
 
-    /// The same for a process that holds no lock.
+    /// As [`step`], for a process without a lock.
     pub fn free_step() -> bool {
         hook(Holding::Nothing);
         me().is_none_or(|me| me.world.step(&me))
     }
 
-    /// A process that holds no lock is about to read a word.
+    /// Called before a process without a lock reads a word.
     pub fn look() {
         hook(Holding::Nothing);
     }
@@ -119,13 +120,13 @@ pub mod seam {
         }
     }
 
-    /// This process, if it is a model's.
+    /// The process of this thread, if it is one of a model.
     pub fn this() -> Option<u64> {
         let owner = Some(OWNER.get()).filter(|owner| *owner != 0);
         owner.or_else(|| me().map(|me| me.owner))
     }
 
-    /// Whether this process has not used this yet. Each process remembers which one used it last.
+    /// Whether this process has not entered yet. The last one is remembered per process.
     pub fn enters(entered: &AtomicU64, this: u64) -> bool {
         match me() {
             Some(_) => ENTERED.replace(this) != this,
@@ -133,7 +134,7 @@ pub mod seam {
         }
     }
 
-    /// Whether a process of the model lives.
+    /// Whether a process of the model is alive.
     pub fn is_alive(owner: u64) -> Option<bool> {
         if let Some(me) = me() {
             return Some(me.world.lives(owner));
@@ -145,7 +146,7 @@ pub mod seam {
         Some(!dead.contains(&(owner >> 32)))
     }
 
-    /// Others of the model go on; false if there is none.
+    /// Lets other processes of the model run. False without a model.
     pub fn rest() -> bool {
         me().is_some_and(|me| {
             me.world.rest(me.place);
@@ -154,7 +155,7 @@ pub mod seam {
     }
 }
 
-/// How a killed process's thread ends.
+/// The panic payload of a killed process.
 struct Killed;
 
 #[derive(Clone, Copy)]
@@ -162,11 +163,11 @@ struct SimulatedProcess {
     owner: u64,
     lives: bool,
     stopped: u64,
-    /// How many have been in its place.
+    /// The number of processes in its place so far.
     lived: usize,
 }
 
-/// Which process has the turn, and which ones live.
+/// The processes of a model, and which one has the turn.
 pub struct ProcessWorld {
     core: Mutex<Core>,
     turns: Condvar,
@@ -178,11 +179,11 @@ struct Core {
     running: usize,
     steps: u64,
     born: u64,
-    /// Once in so many steps.
+    /// How often a process is killed, stopped or switched: once in this many steps.
     kills: usize,
     stops: usize,
     others: usize,
-    /// What a process has found wrong: all end.
+    /// Whether a process has found a fault, so that all end.
     wrong: bool,
 }
 
@@ -191,14 +192,14 @@ impl ProcessWorld {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this process lives.
+    /// Whether this process is alive.
     pub fn lives(&self, owner: u64) -> bool {
         self.core().list.iter().any(|p| p.owner == owner && p.lives)
     }
 
     fn step(&self, me: &Me) -> bool {
         let mut core = self.core();
-        // The dead write nothing, though their threads put things back on their way.
+        // A dead process writes nothing, although its thread still unwinds.
         if std::thread::panicking() || core.list[me.place].owner != me.owner {
             return false;
         }
@@ -222,24 +223,24 @@ impl ProcessWorld {
         true
     }
 
-    /// One that waits for a lock sleeps for a while.
+    /// Sleeps while the process waits for a lock.
     fn rest(&self, me: usize) {
         let mut core = self.core();
         core.steps += NAP;
         self.switch(core, me);
     }
 
-    /// The steps so far: the model's time.
+    /// The steps so far, which are the model's time.
     pub fn steps(&self) -> u64 {
         self.core().steps
     }
 
-    /// Others go on.
+    /// Lets other processes run.
     pub fn give_way(&self, me: usize) {
         self.switch(self.core(), me);
     }
 
-    /// Another one goes on, and this one later.
+    /// Gives the turn to another process and waits for the next one.
     fn switch(&self, mut core: MutexGuard<'_, Core>, me: usize) {
         core.pass();
         self.turns.notify_all();
@@ -253,7 +254,7 @@ impl ProcessWorld {
         }
     }
 
-    /// A process has done all it had to do.
+    /// Ends a process that has completed its work.
     fn end(&self, place: usize) {
         let mut core = self.core();
         core.bury(place);
@@ -262,8 +263,7 @@ impl ProcessWorld {
         self.turns.notify_all();
     }
 
-    /// Waits for the turn of the process that is in a place now; none when no process comes there
-    /// any more.
+    /// Waits for the turn of the process in a place. `None` when no further process comes there.
     fn wait_for_turn(&self, place: usize) -> Option<u64> {
         let mut core = self.core();
         while core.running != place && !core.wrong && core.list[place].lives {
@@ -274,8 +274,8 @@ impl ProcessWorld {
 }
 
 impl Core {
-    /// A process is no more, and another one comes in its place, if that was not the last. Now and then it has the id of
-    /// the one before.
+    /// Ends a process. Another one replaces it, unless it was the last, and may have the same
+    /// process id.
     fn bury(&mut self, place: usize) {
         let lived = self.list[place].lived + 1;
         self.list[place] = match lived <= LIVES {
@@ -290,8 +290,8 @@ impl Core {
         SimulatedProcess { owner: pid << 32 | self.born, lives: true, stopped: 0, lived }
     }
 
-    /// The turn goes to a process that lives and is not stopped; where all are stopped, the first
-    /// one goes on.
+    /// Gives the turn to a process that is alive and not stopped. If all are stopped, the first to
+    /// continue gets it.
     fn pass(&mut self) {
         self.steps += 1;
         assert!(self.steps < MOST, "a process waits for ever");
@@ -308,7 +308,7 @@ impl Core {
 }
 
 impl ProcessWorld {
-    /// A world in which no process has lived.
+    /// A model without processes.
     pub fn new(seed: u64) -> Arc<ProcessWorld> {
         let mut dice = Dice::new(seed);
         let kills = dice.pick(&[60, 300, 2_000]);
@@ -320,7 +320,8 @@ impl ProcessWorld {
         Arc::new(ProcessWorld { core: Mutex::new(core), turns: Condvar::new() })
     }
 
-    /// All live, as `live` says, and die; what one of them has found wrong.
+    /// Runs `live` for all processes until they have ended. Returns the panic of the first that
+    /// found a fault.
     pub fn run(
         self: &Arc<Self>,
         seed: u64,
@@ -340,7 +341,7 @@ impl ProcessWorld {
         })
     }
 
-    /// Then a process comes that is not harmed, and looks. Returns what it finds wrong.
+    /// Runs one more process, without faults, that checks the result. Returns its panic.
     pub fn look(self: &Arc<Self>, look: impl FnOnce(Me)) -> Option<Box<dyn Any + Send>> {
         let mut core = self.core();
         (core.kills, core.stops, core.others) = (usize::MAX, usize::MAX, usize::MAX);
@@ -354,7 +355,8 @@ impl ProcessWorld {
         found
     }
 
-    /// The processes that follow each other in a place; what one of them has found wrong.
+    /// Runs the processes of a place, one after another. Returns the panic of the first that found
+    /// a fault.
     fn fill_place(
         self: &Arc<Self>,
         place: usize,

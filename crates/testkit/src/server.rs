@@ -12,7 +12,7 @@ use crate::http::{Client, Response};
 use crate::process::{self, Process, children};
 use crate::wait::{ask_until, until};
 
-/// A running server with its directory; ended when it is dropped.
+/// A running server with its directory. It is ended when this is dropped.
 ///
 /// In configurations `%%PORT%%` is its first port, `%%PORT1%%` to `%%PORT9%%` are further ones,
 /// and `%%DIR%%` is its directory. It runs in the foreground; its pid file is `nginx.pid` and its
@@ -25,20 +25,20 @@ pub struct Server {
     dir: Dir,
 }
 
-/// The environment variable for how servers wait if their configuration does not say: epoll, poll,
+/// The environment variable with the event method for configurations without `use`: epoll, poll,
 /// select or io_uring.
 const USE: &str = "WEIR_TEST_USE";
 
-/// Ports that `%%PORT..%%` may name.
+/// The number of ports for `%%PORT..%%`.
 const PORTS: usize = 10;
 
 impl Server {
-    /// Starts `program` with a configuration, and waits until it listens and has its workers.
+    /// Starts `program` with a configuration. Waits until it listens and its workers run.
     pub fn start(program: &str, conf: &str) -> Server {
         Server::start_in(Dir::new(), program, conf)
     }
 
-    /// As [`Server::start`], in a directory that has files already.
+    /// As [`Server::start`], in an existing directory.
     pub fn start_in(dir: Dir, program: &str, conf: &str) -> Server {
         let ports: Vec<u16> = (0..PORTS).map(|_| free_port()).collect();
         dir.write("nginx.conf", expand(conf, &ports, &dir));
@@ -46,7 +46,7 @@ impl Server {
         command.args(arguments(&dir)).arg("-g").arg(globals(&dir));
         let process = Process::start(&mut command);
         let mut server = Server { process, program: program.to_owned(), ports, dir };
-        // The pid file is written when the sockets are open.
+        // The pid file is written after the sockets are open.
         let pid_file = server.dir.file("nginx.pid");
         let up = until(server.dir.path(), || pid_file.exists() || !server.process.is_running());
         let runs = up && server.process.is_running();
@@ -55,7 +55,7 @@ impl Server {
         server
     }
 
-    /// As [`Server::start_in`], with `http` in its `http` block and `locations` in its one server.
+    /// As [`Server::start_in`], with directives for the `http` block and for its only server.
     pub fn with_locations(dir: Dir, program: &str, http: &str, locations: &str) -> Server {
         let conf = format!(
             "events {{ }}
@@ -64,7 +64,7 @@ impl Server {
         Server::start_in(dir, program, &conf)
     }
 
-    /// Waits until its workers are there, or have been: the master starts them after its pid file is written.
+    /// Waits until the workers have started, which the master does after writing its pid file.
     fn wait_workers(&mut self, conf: &str) {
         let said = conf.split("worker_processes ").nth(1).and_then(|rest| rest.split(';').next());
         let wanted = said.and_then(|number| number.parse().ok()).unwrap_or(1);
@@ -78,7 +78,7 @@ impl Server {
         assert!(started, "no {wanted} workers:\n{}", self.log());
     }
 
-    /// Its directory.
+    /// The directory.
     pub fn dir(&self) -> &Dir {
         &self.dir
     }
@@ -108,22 +108,22 @@ impl Server {
         Client::connect(self.port())
     }
 
-    /// One GET over a connection of its own.
+    /// Sends a GET on a new connection.
     pub fn get(&self, path: &str) -> Response {
         self.ask(&format!("GET {path}"), "Connection: close\r\n", "")
     }
 
-    /// [`Client::ask`] over a connection of its own.
+    /// As [`Client::ask`], on a new connection.
     pub fn ask(&self, line: &str, headers: &str, body: &str) -> Response {
         self.connect().ask(line, headers, body)
     }
 
-    /// Replaces the configuration file; the ports stay.
+    /// Replaces the configuration file. The ports stay the same.
     pub fn configure(&self, conf: &str) -> PathBuf {
         self.dir.write("nginx.conf", expand(conf, &self.ports, &self.dir))
     }
 
-    /// Runs the program again with the same paths, as in `-s reload` and `-t`.
+    /// Runs the program with the same paths, such as with `-s reload` or `-t`.
     pub fn command(&self, args: &[&str]) -> Output {
         let mut all = arguments(&self.dir);
         all.extend(["-g".to_owned(), globals(&self.dir)]);
@@ -131,57 +131,57 @@ impl Server {
         process::run(&self.program, all)
     }
 
-    /// Sends the master a signal.
+    /// Sends a signal to the master.
     pub fn signal(&self, signal: Signal) {
         self.process.signal(signal);
     }
 
-    /// Waits until all threads of one of its workers sleep: it has done what there was to do.
+    /// Waits until all threads of a worker sleep, so that its work is done.
     pub fn wait_asleep(&self, pid: i32) {
         process::wait_asleep(pid);
     }
 
-    /// Waits until the master sleeps without an end: what it is told of alone wakes it.
+    /// Waits until the master sleeps without a timeout. Then only an event wakes it.
     pub fn wait_for_news(&self) {
         process::wait_for_news(self.pid());
     }
 
-    /// Sends one of its workers a signal; one that is told to stop has stopped then.
+    /// Sends a signal to a worker. After SIGSTOP, waits until it has stopped.
     pub fn signal_worker(&self, pid: i32, signal: Signal) {
         process::signal_pid(pid, signal);
     }
 
-    /// What the error log says so far.
+    /// The error log so far.
     pub fn log(&self) -> String {
         self.dir.read("error.log")
     }
 
-    /// How often the error log says `text`.
+    /// How often the error log contains `text`.
     pub fn logged(&self, text: &str) -> usize {
         self.log().matches(text).count()
     }
 
-    /// Waits until the error log says `text` at least `times` times.
+    /// Waits until the error log contains `text` at least `times` times.
     pub fn wait_log(&self, text: &str, times: usize) {
         self.wait_file("error.log", text, times);
     }
 
-    /// Waits until the error log says `text`: its first line that does.
+    /// Waits until the error log contains `text`. Returns the first such line.
     pub fn wait_line(&self, text: &str) -> String {
         self.wait_log(text, 1);
         let log = self.log();
         log.lines().find(|line| line.contains(text)).unwrap_or_default().to_owned()
     }
 
-    /// Waits until a file in its directory says `text` at least `times` times.
+    /// Waits until a file in the directory contains `text` at least `times` times.
     pub fn wait_file(&self, name: &str, text: &str, times: usize) {
         let read = || self.dir.read(name);
         let said = until(self.dir.path(), || read().matches(text).count() >= times);
         assert!(said, "{name} does not say {text:?} {times} times:\n{}", read());
     }
 
-    /// Reloads, and waits until the workers of the old configuration have been told to finish.
-    /// They are gone when their processes are: see [`Server::wait_gone`].
+    /// Reloads, and waits until the old workers were told to finish. [`Server::wait_gone`] waits
+    /// for their end.
     pub fn reload(&self) {
         let old = self.workers();
         let told = self.logged("gracefully shutting down");
@@ -194,12 +194,12 @@ impl Server {
         process::wait_end(pid);
     }
 
-    /// Waits for the master's end.
+    /// Waits for the end of the master.
     pub fn wait(&mut self) -> ExitStatus {
         self.process.wait()
     }
 
-    /// Ends it gracefully, and waits for the end.
+    /// Ends the server gracefully and waits for its end.
     pub fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::QUIT);
         self.wait()
@@ -239,9 +239,8 @@ fn expand(conf: &str, ports: &[u16], dir: &Dir) -> String {
     text
 }
 
-/// A TCP port without a listener, which no other test of this process gets. It is none of those
-/// that the kernel gives to clients, so that no connection of another process takes it before the
-/// server does.
+/// A TCP port without a listener, which no other test of this process gets. It is outside the
+/// kernel's range for clients, so no connection of another process takes it meanwhile.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -254,8 +253,8 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// Ports that are given only on request; Linux gives its own from 32768 on.
+/// Ports below the kernel's ephemeral range, which begins at 32768.
 const FIRST: u16 = 10_000;
 const LAST: u16 = 32_000;
-/// Between the first ports of two processes that were started one after another.
+/// The distance between the first ports of processes with consecutive ids.
 const GAP: u32 = 997;

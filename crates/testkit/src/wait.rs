@@ -1,4 +1,4 @@
-//! Waits until a file has a text, without sleeping between looks.
+//! Waits for texts in files by inotify, without sleeping.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Timespec, inotify};
 
-/// How long a test waits for something before it fails. Reached only when something is wrong.
+/// How long a test waits before it fails. Only a fault makes it wait this long.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits until `done`, looking again each time something in `dir` changes; false when it did not
-/// come within [`PATIENCE`].
+/// Waits until `done`, which is checked at each change in `dir`. False after [`PATIENCE`].
 pub fn until(dir: &Path, mut done: impl FnMut() -> bool) -> bool {
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
         .expect("inotify");
@@ -38,14 +37,14 @@ pub fn until(dir: &Path, mut done: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// Waits until all that was written to a connection over 127.0.0.1 is in the peer's socket. It is there at once, but on
-/// a busy machine, where the kernel may put the delivery off.
+/// Waits until the peer's socket has received all bytes sent on a connection over 127.0.0.1. On a
+/// busy machine, the kernel may delay the delivery.
 pub fn wait_delivered(stream: &TcpStream) {
     let own = stream.local_addr().expect("a connection has an address");
     assert!(ask_until(|| !is_under_way(own)), "what {own} sent was not taken");
 }
 
-/// How many connections to a port of 127.0.0.1 wait to be accepted, in all sockets that listen there.
+/// The number of connections in the accept queues of a port of 127.0.0.1.
 pub fn waiting(port: u16) -> usize {
     const LISTEN: &str = "0A";
     let listening = queues(port).into_iter().filter(|(state, ..)| state == LISTEN);
@@ -56,7 +55,7 @@ fn is_under_way(own: SocketAddr) -> bool {
     queues(own.port()).first().is_some_and(|(_, sending, _)| *sending > 0)
 }
 
-/// proc(5), `net/tcp`: of the sockets at a port of 127.0.0.1 the state, and what is queued to be sent and received.
+/// The sockets at a port of 127.0.0.1: state, bytes to send and bytes received. proc(5), `net/tcp`.
 fn queues(port: u16) -> Vec<(String, usize, usize)> {
     let own = format!("0100007F:{port:04X}");
     let table = fs::read_to_string("/proc/self/net/tcp").expect("proc(5) is mounted");
@@ -74,7 +73,7 @@ pub(crate) fn timespec(d: Duration) -> Timespec {
     Timespec { tv_sec: d.as_secs() as i64, tv_nsec: d.subsec_nanos().into() }
 }
 
-/// As [`until`], for what no file tells: asks on and on.
+/// As [`until`], for conditions without a file. It polls.
 pub fn ask_until(mut done: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + PATIENCE;
     while !done() {
@@ -86,18 +85,18 @@ pub fn ask_until(mut done: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// What the kernel says of the server's side of a client's connection.
+/// The state of the server's end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerSide {
-    /// The handshake is not over, or the kernel waits for the first bytes (TCP_DEFER_ACCEPT).
+    /// The handshake is not complete, or the kernel waits for the first bytes (TCP_DEFER_ACCEPT).
     Handshake,
     /// In the accept queue.
     Queued,
-    /// A process has it.
+    /// Accepted by a process.
     Accepted,
 }
 
-/// Looks the server's side of an IPv4 connection up in `/proc/net/tcp`. `None`: it is closed.
+/// Finds the server's end of an IPv4 connection in `/proc/net/tcp`. `None` if it is closed.
 pub fn server_side(client: &TcpStream) -> Option<ServerSide> {
     const SYN_RECV: &str = "03";
     let [here, there] = [client.local_addr(), client.peer_addr()].map(|a| a.unwrap().port());
@@ -108,7 +107,7 @@ pub fn server_side(client: &TcpStream) -> Option<ServerSide> {
     })?;
     Some(match (row[3], row[9]) {
         (SYN_RECV, _) => ServerSide::Handshake,
-        // Sockets that no process has are without an inode.
+        // A socket that is not accepted yet has no inode.
         (_, "0") => ServerSide::Queued,
         _ => ServerSide::Accepted,
     })
