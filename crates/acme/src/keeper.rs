@@ -13,19 +13,19 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_log::{Cause, Log, log};
 
 use crate::client::{Client, Failure};
-use crate::opinion::{Asked, Question};
 use crate::policy::{Interval, Now, Pace, Pause, due, span};
+use crate::renewal_window::{PendingRequest, WindowRequest};
 use crate::settings::{CertificateOrder, Issuer};
 use crate::standing::Standing;
 use crate::state::{StateDirectory, StoredCertificate};
 use crate::stop::{Stop, Stopped, lock};
 
 /// How often a thread looks for files that another process has written, and tries to get the lock.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The coarsest resolution of a directory's time of change.
-const COARSE: Duration = Duration::from_secs(2);
-/// How long after the start of a process the authority is first asked for its renewal window.
-const OPINION_FIRST: Duration = Duration::from_secs(60);
+const COARSEST_MTIME: Duration = Duration::from_secs(2);
+/// How long after its start a process first requests a renewal window.
+const FIRST_WINDOW_REQUEST: Duration = Duration::from_secs(60);
 
 /// The threads of a process.
 #[derive(Clone)]
@@ -144,23 +144,24 @@ struct Keeper {
     log: Arc<Log>,
     stop: Arc<Stop>,
     listener: Listener,
-    /// The zero of the steady clock.
+    /// The origin of the steady clock.
     started: Instant,
-    /// The directory's time of change when the list of certificates was last read.
+    /// The directory's modification time when the list of certificates was last read.
     seen: Option<SystemTime>,
-    certificates: Vec<Kept>,
+    certificates: Vec<ManagedCertificate>,
     pause: Pause,
     /// The request for a renewal window that is under way.
-    question: Option<Asked>,
+    window_request: Option<PendingRequest>,
     lock: Option<File>,
-    /// The lock file could not be opened, which was logged.
+    /// Whether a failure to open the lock file was logged.
     is_locked_out: bool,
 }
 
-/// One of the certificates.
-struct Kept {
+/// A managed certificate.
+struct ManagedCertificate {
     order: Arc<CertificateOrder>,
-    /// When a configuration first asked for this order, in seconds since 1970. It may have put earlier errors right.
+    /// When a configuration first had this order, in seconds since 1970. It may have corrected
+    /// earlier errors.
     read_at: i64,
     stored: Option<StoredCertificate>,
     /// The pace of the attempts, in the process with the lock.
@@ -168,15 +169,17 @@ struct Kept {
     /// The renewal window that the authority suggests.
     suggested: Option<Interval>,
     /// When to ask for the renewal window again.
-    opinion: Duration,
+    next_window_request: Duration,
     /// The standing that was last posted to the other processes.
-    told: Option<Standing>,
+    posted: Option<Standing>,
 }
 
 impl Keeper {
     fn new(wanted: Wanted, log: Arc<Log>, stop: Arc<Stop>, listener: Listener) -> Keeper {
         let issuer = Arc::clone(&lock(&wanted));
-        let kept = |order| Kept::new(order, issuer.read_at, Pace::default(), OPINION_FIRST);
+        let kept = |order| {
+            ManagedCertificate::new(order, issuer.read_at, Pace::default(), FIRST_WINDOW_REQUEST)
+        };
         Keeper {
             certificates: issuer.orders.iter().map(kept).collect(),
             state: StateDirectory::new(&issuer.directory),
@@ -188,7 +191,7 @@ impl Keeper {
             started: Instant::now(),
             seen: None,
             pause: Pause::default(),
-            question: None,
+            window_request: None,
             lock: None,
             is_locked_out: false,
         }
@@ -202,9 +205,9 @@ impl Keeper {
             return;
         }
         let is_same = wanted.digest == self.issuer.digest;
-        let mut known: HashMap<String, Kept> =
+        let mut known: HashMap<String, ManagedCertificate> =
             self.certificates.drain(..).map(|kept| (kept.order.id.clone(), kept)).collect();
-        let opinion = self.started.elapsed() + OPINION_FIRST;
+        let next_window_request = self.started.elapsed() + FIRST_WINDOW_REQUEST;
         for order in &wanted.orders {
             let old = known.remove(&order.id);
             let pace = || match self.lock {
@@ -213,8 +216,10 @@ impl Keeper {
             };
             let kept = match old {
                 Some(old) if is_same => old.of(order),
-                Some(old) => Kept { read_at: wanted.read_at, pace: pace(), ..old.of(order) },
-                None => Kept::new(order, wanted.read_at, pace(), opinion),
+                Some(old) => {
+                    ManagedCertificate { read_at: wanted.read_at, pace: pace(), ..old.of(order) }
+                }
+                None => ManagedCertificate::new(order, wanted.read_at, pace(), next_window_request),
             };
             self.certificates.push(kept);
         }
@@ -225,12 +230,12 @@ impl Keeper {
     }
 
     fn run(mut self) {
-        while self.turn().is_ok() && self.stop.wait(LOOK).is_ok() {}
+        while self.turn().is_ok() && self.stop.wait(CHECK_INTERVAL).is_ok() {}
     }
 
     fn turn(&mut self) -> Result<(), Stopped> {
         self.follow();
-        self.look();
+        self.check_files();
         if self.lock.is_none() {
             self.take_lock();
             if self.lock.is_some() {
@@ -238,14 +243,14 @@ impl Keeper {
             }
         }
         if self.lock.is_none() {
-            (0..self.certificates.len()).for_each(|at| self.tell_found(at));
+            (0..self.certificates.len()).for_each(|at| self.post_validity(at));
             return Ok(());
         }
-        (0..self.certificates.len()).for_each(|at| self.tell(at));
-        self.hear_opinion();
+        (0..self.certificates.len()).for_each(|at| self.post_standing(at));
+        self.take_renewal_window();
         for at in 0..self.certificates.len() {
-            self.care_for(at)?;
-            self.tell(at);
+            self.order_if_due(at)?;
+            self.post_standing(at);
             // A new list is taken between two orders: new names do not wait for old ones, and removed ones are not ordered.
             if !Arc::ptr_eq(&lock(&self.wanted), &self.issuer) {
                 break;
@@ -255,7 +260,7 @@ impl Keeper {
     }
 
     /// Posts the standing of a certificate to the other processes, if it has changed.
-    fn tell(&mut self, at: usize) {
+    fn post_standing(&mut self, at: usize) {
         let Some(kept) = self.certificates.get_mut(at) else { return };
         let record = kept.pace.record();
         let due_at = kept.due_at(&self.issuer.uri);
@@ -266,14 +271,14 @@ impl Keeper {
             next: Some(kept.pace.next(due_at, kept.read_at)),
             reason: record.reason().to_owned(),
         };
-        if kept.told.as_ref() == Some(&standing) {
+        if kept.posted.as_ref() == Some(&standing) {
             return;
         }
         if let Some(standings) = &self.issuer.standings {
             standings.note(self.issuer.row_name(&kept.order), &standing);
             (self.listener)();
         }
-        kept.told = Some(standing);
+        kept.posted = Some(standing);
     }
 
     fn now(&self) -> Now {
@@ -283,9 +288,10 @@ impl Keeper {
     }
 
     /// Looks for new files and takes them into use.
-    fn look(&mut self) {
+    fn check_files(&mut self) {
         let changed = self.state.changed();
-        let is_settled = changed.is_some_and(|at| at.elapsed().is_ok_and(|age| age > COARSE));
+        let is_settled =
+            changed.is_some_and(|at| at.elapsed().is_ok_and(|age| age > COARSEST_MTIME));
         if is_settled && changed == self.seen {
             return;
         }
@@ -300,12 +306,13 @@ impl Keeper {
         }
     }
 
-    /// Posts which certificate there is. Used where a process of another server has the lock.
-    fn tell_found(&mut self, at: usize) {
+    /// Posts only the end of the certificate's validity, while a process of another server has the
+    /// lock.
+    fn post_validity(&mut self, at: usize) {
         let Some(kept) = self.certificates.get_mut(at) else { return };
         let not_after = kept.stored.as_ref().map(|stored| stored.validity.end);
         let standing = Standing { not_after, ..Standing::default() };
-        if kept.told.as_ref() == Some(&standing) {
+        if kept.posted.as_ref() == Some(&standing) {
             return;
         }
         let known = self.issuer.standing(&kept.order);
@@ -313,11 +320,11 @@ impl Keeper {
         if let Some(standings) = self.issuer.standings.as_ref().filter(|_| is_untold) {
             standings.note(self.issuer.row_name(&kept.order), &standing);
         }
-        kept.told = Some(standing);
+        kept.posted = Some(standing);
     }
 
     /// Posts to the other processes that no certificate can be ordered, since the directory cannot be used.
-    fn tell_no_state(&self, error: &std::io::Error) {
+    fn post_unusable_directory(&self, error: &std::io::Error) {
         let Some(standings) = &self.issuer.standings else { return };
         let path = self.state.path().display();
         for kept in &self.certificates {
@@ -347,14 +354,14 @@ impl Keeper {
                 if lock.is_some() {
                     for kept in &mut self.certificates {
                         kept.pace = Pace::after(self.state.attempts(&kept.order.id));
-                        kept.told = None;
+                        kept.posted = None;
                     }
                 }
                 self.lock = lock;
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.is_locked_out, true) {
-                    self.tell_no_state(&error);
+                    self.post_unusable_directory(&error);
                     let (name, path) = (&self.issuer.name, self.state.path().display());
                     let why = Cause(&error);
                     log!(
@@ -382,7 +389,7 @@ impl Keeper {
     }
 
     /// Orders a certificate if it is due.
-    fn care_for(&mut self, at: usize) -> Result<(), Stopped> {
+    fn order_if_due(&mut self, at: usize) -> Result<(), Stopped> {
         let now = self.now();
         let Some(kept) = self.certificates.get_mut(at) else { return Ok(()) };
         let uri = &self.issuer.uri;
@@ -391,7 +398,7 @@ impl Keeper {
             return Ok(());
         }
         if !kept.pace.wait(now, due_at, kept.read_at).is_zero() {
-            self.ask_opinion(at);
+            self.request_renewal_window(at);
             return Ok(());
         }
         let (name, names) = (&self.issuer.name, kept.order.shown());
@@ -417,14 +424,14 @@ impl Keeper {
         let replaces = replaces.map(|stored| stored.der.clone());
         let client = Client::new(&self.issuer, &self.state, &self.stop, &self.log);
         let result = client.and_then(|client| client.obtain(&kept.order, replaces.as_deref()));
-        self.settle(at, result)
+        self.record_result(at, result)
     }
 
     /// Records the result of an attempt.
-    fn settle(&mut self, at: usize, result: Result<(), Failure>) -> Result<(), Stopped> {
+    fn record_result(&mut self, at: usize, result: Result<(), Failure>) -> Result<(), Stopped> {
         let now = self.now();
         self.seen = None;
-        self.look();
+        self.check_files();
         let Some(kept) = self.certificates.get_mut(at) else { return Ok(()) };
         let (name, names) = (&self.issuer.name, kept.order.shown());
         match (result, &kept.stored) {
@@ -439,7 +446,7 @@ impl Keeper {
                 let (valid, renewed) = (span(stored.validity.end, now), span(due, now));
                 let life = stored.validity.length();
                 let makes_sense = kept.pace.succeed(now, (due, life), dice());
-                kept.opinion = now.steady;
+                kept.next_window_request = now.steady;
                 log!(
                     self.log,
                     Notice,
@@ -514,31 +521,35 @@ impl Keeper {
     }
 
     /// Asks the authority for the renewal window of a certificate, unless a request is under way.
-    fn ask_opinion(&mut self, at: usize) {
+    fn request_renewal_window(&mut self, at: usize) {
         let now = self.now();
-        let Some(kept) = self.certificates.get(at).filter(|kept| kept.opinion <= now.steady) else {
+        let Some(kept) =
+            self.certificates.get(at).filter(|kept| kept.next_window_request <= now.steady)
+        else {
             return;
         };
-        if let Some(stored) = kept.stored.as_ref().filter(|_| self.question.is_none()) {
-            let question = Question::new(&kept.order.id, &stored.der);
-            self.question = Some(question.ask(&self.issuer, &self.state, &self.stop));
+        if let Some(stored) = kept.stored.as_ref().filter(|_| self.window_request.is_none()) {
+            let request = WindowRequest::new(&kept.order.id, &stored.der);
+            self.window_request = Some(request.send(&self.issuer, &self.state, &self.stop));
         }
     }
 
     /// Takes the answer of a request for a renewal window, if there is one.
-    fn hear_opinion(&mut self) {
-        let Some(answer) = self.question.as_ref().and_then(Asked::answer) else { return };
-        self.question = None;
+    fn take_renewal_window(&mut self) {
+        let Some(answer) = self.window_request.as_ref().and_then(PendingRequest::answer) else {
+            return;
+        };
+        self.window_request = None;
         let now = self.now();
         // The certificate may have been replaced, or removed from the configuration.
         let Some(kept) = self.certificates.iter_mut().find(|kept| {
             let stored = kept.stored.as_ref();
-            stored.is_some_and(|stored| answer.question.is_of(&kept.order.id, &stored.der))
+            stored.is_some_and(|stored| answer.request.is_of(&kept.order.id, &stored.der))
         }) else {
             return;
         };
-        kept.opinion = now.steady + answer.again;
-        match answer.opinion {
+        kept.next_window_request = now.steady + answer.next_request_in;
+        match answer.window {
             Ok(window) => kept.suggested = window.or(kept.suggested),
             Err(why) => {
                 let (name, names) = (&self.issuer.name, kept.order.shown());
@@ -553,19 +564,32 @@ impl Keeper {
     }
 }
 
-impl Kept {
-    fn new(order: &Arc<CertificateOrder>, read_at: i64, pace: Pace, opinion: Duration) -> Kept {
+impl ManagedCertificate {
+    fn new(
+        order: &Arc<CertificateOrder>,
+        read_at: i64,
+        pace: Pace,
+        next_window_request: Duration,
+    ) -> ManagedCertificate {
         let order = Arc::clone(order);
-        Kept { order, read_at, stored: None, pace, suggested: None, opinion, told: None }
+        ManagedCertificate {
+            order,
+            read_at,
+            stored: None,
+            pace,
+            suggested: None,
+            next_window_request,
+            posted: None,
+        }
     }
 
     /// This certificate, with the order of another configuration.
-    fn of(self, order: &Arc<CertificateOrder>) -> Kept {
+    fn of(self, order: &Arc<CertificateOrder>) -> ManagedCertificate {
         let path = self.stored.as_ref().map(StoredCertificate::shared_path);
         if order.file() != path {
             order.set_file(path);
         }
-        Kept { order: Arc::clone(order), ..self }
+        ManagedCertificate { order: Arc::clone(order), ..self }
     }
 
     /// When it is to be renewed. None if there is no certificate.

@@ -12,7 +12,7 @@
 //! - `dns`: TXT records, by a program or by dynamic updates
 //! - `client`: one attempt, which goes on where an earlier one was interrupted
 //! - `keeper`: the thread of an issuer
-//! - `opinion`: the renewal window that the authority suggests
+//! - `renewal_window`: the renewal window that the authority suggests
 //!
 //! - In: settings of `acme_issuer` and `acme_certificate`.
 //! - Out: files with certificates and answers to challenges, and the newest file of each certificate
@@ -22,8 +22,8 @@
 mod client;
 mod dns;
 mod keeper;
-mod opinion;
 mod policy;
+mod renewal_window;
 mod settings;
 mod signer;
 mod standing;

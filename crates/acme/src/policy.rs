@@ -25,7 +25,7 @@ const LONGEST_REASON: usize = 1000;
 /// The reason of a failure where a new certificate is already due for renewal.
 const CLOCK: &str = "the new certificate is to be renewed already, is the clock right?";
 /// The longest wait between two looks at the wall clock, which may have jumped.
-const LOOK: Duration = Duration::from_secs(3600);
+const MAX_CLOCK_CHECK: Duration = Duration::from_secs(3600);
 /// Certificates with a longer lifetime, in seconds, are renewed after two thirds of it, others after half of it.
 const LONG_LIVED: i64 = 10 * 24 * 3600;
 
@@ -44,25 +44,25 @@ impl Interval {
         self.end.saturating_sub(self.start).max(0)
     }
 
-    /// The point at the fraction `dice` of the interval, where `u64::MAX` is its end.
-    fn at(self, dice: u64) -> i64 {
+    /// The point at the fraction `jitter` of the interval, where `u64::MAX` is its end.
+    fn at(self, jitter: u64) -> i64 {
         let length = u128::from(self.length().unsigned_abs());
-        let offset = (length * u128::from(dice)) >> 64;
+        let offset = (length * u128::from(jitter)) >> 64;
         self.start.saturating_add(i64::try_from(offset).unwrap_or(i64::MAX))
     }
 }
 
 /// When a certificate is to be renewed: at a point of the window that the authority suggests, otherwise around two thirds of
-/// its lifetime. `dice` chooses the point, and should be the same for the same certificate.
-pub fn due(validity: Interval, suggested: Option<Interval>, dice: u64) -> i64 {
+/// its lifetime. `jitter` chooses the point, and should be the same for the same certificate.
+pub fn due(validity: Interval, suggested: Option<Interval>, jitter: u64) -> i64 {
     if let Some(window) = suggested.filter(|window| window.end <= validity.end) {
-        return window.at(dice);
+        return window.at(jitter);
     }
     let life = validity.length();
     let usual = if life > LONG_LIVED { life / 3 * 2 } else { life / 2 };
     let spread = life / 50;
     let middle = validity.start.saturating_add(usual);
-    Interval { start: middle - spread, end: middle.saturating_add(spread) }.at(dice)
+    Interval { start: middle - spread, end: middle.saturating_add(spread) }.at(jitter)
 }
 
 /// The attempts for one certificate, as they are kept on disk.
@@ -143,7 +143,7 @@ impl Pace {
     /// there is no certificate. `read_at` is when the configuration was read, which may have put earlier errors right.
     pub fn wait(&self, now: Now, due: Option<i64>, read_at: i64) -> Duration {
         if let Some(left) = due.map(|due| due.saturating_sub(now.wall)).filter(|left| *left > 0) {
-            return Duration::from_secs(left.unsigned_abs()).min(LOOK);
+            return Duration::from_secs(left.unsigned_abs()).min(MAX_CLOCK_CHECK);
         }
         let wait = Duration::from_secs(self.whole_wait(read_at));
         let left = match self.written {
@@ -154,7 +154,7 @@ impl Pace {
                 wait.saturating_sub(Duration::from_secs(u64::try_from(gone).unwrap_or(0)))
             }
         };
-        left.min(LOOK)
+        left.min(MAX_CLOCK_CHECK)
     }
 
     /// The time of the next attempt if the wall clock does not jump. `due` and `read_at` are those of [`Pace::wait`].
@@ -176,7 +176,7 @@ impl Pace {
     }
 
     /// Records the beginning of an attempt. The caller writes the record before it sends anything.
-    pub fn begin(&mut self, now: Now, dice: u64) {
+    pub fn begin(&mut self, now: Now, jitter: u64) {
         let interrupted = self.record.interrupted.saturating_add(1);
         let gone = now.wall.saturating_sub(self.record.since);
         let is_early =
@@ -185,7 +185,7 @@ impl Pace {
         let early = if is_recent { self.record.early.saturating_add(is_early.into()) } else { 0 };
         let over = interrupted.saturating_sub(INTERRUPTIONS);
         let wait =
-            if over == 0 { 0 } else { back_off(self.record.failures.saturating_add(over), dice) };
+            if over == 0 { 0 } else { back_off(self.record.failures.saturating_add(over), jitter) };
         let record = self.record.clone();
         self.note(
             now,
@@ -214,9 +214,9 @@ impl Pace {
     }
 
     /// Records the failure of an attempt, with its reason and the authority's `Retry-After`, if any.
-    pub fn fail(&mut self, now: Now, (reason, asked): (&str, Option<Duration>), dice: u64) {
+    pub fn fail(&mut self, now: Now, (reason, asked): (&str, Option<Duration>), jitter: u64) {
         let failures = self.record.failures.saturating_add(1);
-        let own = back_off(failures, dice);
+        let own = back_off(failures, jitter);
         let asked = asked.map(|asked| asked.as_secs().min(LONGEST_ASKED)).filter(|a| *a > own);
         let wait = asked.unwrap_or(own);
         let asked = asked.is_some();
@@ -231,7 +231,7 @@ impl Pace {
 
     /// Records a certificate with a lifetime of `life`, which is to be renewed at `due`. Returns false if `due` has passed
     /// already: this clock or the authority's is wrong. That counts as a failure, so that waits grow.
-    pub fn succeed(&mut self, now: Now, (due, life): (i64, i64), dice: u64) -> bool {
+    pub fn succeed(&mut self, now: Now, (due, life): (i64, i64), jitter: u64) -> bool {
         let makes_sense = due > now.wall;
         // The lifetime does not depend on any clock.
         let least = (u64::try_from(life).unwrap_or(0) / 4).clamp(FIRST, AFTER_SUCCESS);
@@ -240,7 +240,7 @@ impl Pace {
             true => AttemptRecord { wait: least, ..record },
             false => {
                 let failures = self.record.failures.saturating_add(1);
-                let wait = back_off(failures, dice).max(AFTER_SUCCESS);
+                let wait = back_off(failures, jitter).max(AFTER_SUCCESS);
                 let failing = self.record.failing.or(Some(now.wall));
                 AttemptRecord { failures, wait, failing, reason: CLOCK.to_owned(), ..record }
             }
@@ -284,10 +284,10 @@ impl Pause {
 }
 
 /// The wait after so many failures, in seconds, with up to a quarter more as jitter.
-fn back_off(failures: u32, dice: u64) -> u64 {
+fn back_off(failures: u32, jitter: u64) -> u64 {
     let times = FACTOR.saturating_pow(failures.saturating_sub(1));
     let wait = FIRST.saturating_mul(times).min(LONGEST);
-    let more = (u128::from(wait / 4) * u128::from(dice)) >> 64;
+    let more = (u128::from(wait / 4) * u128::from(jitter)) >> 64;
     wait + u64::try_from(more).unwrap_or(0)
 }
 
@@ -329,8 +329,8 @@ mod tests {
     fn a_certificate_is_due_after_two_thirds_of_its_life() {
         let long = Interval { start: NOW, end: NOW + 90 * DAY };
         let short = Interval { start: NOW, end: NOW + 6 * DAY };
-        for dice in [0, u64::MAX / 2, u64::MAX] {
-            let (long, short) = (due(long, None, dice), due(short, None, dice));
+        for jitter in [0, u64::MAX / 2, u64::MAX] {
+            let (long, short) = (due(long, None, jitter), due(short, None, jitter));
             assert!((58 * DAY..62 * DAY).contains(&(long - NOW)), "{}", (long - NOW) / DAY);
             assert!((2 * DAY..4 * DAY).contains(&(short - NOW)), "{}", (short - NOW) / DAY);
         }
@@ -343,13 +343,13 @@ mod tests {
             let mut pace = Pace::default();
             assert!(pace.succeed(now(NOW, 0), (due, life), 0));
             assert_eq!(pace.next(Some(due), NOW), due, "{life}");
-            // A clock that goes ahead makes no second attempt at once.
+            // A clock that is ahead causes no second attempt at once.
             assert_eq!(pace.wait(now(NOW + DAY * 400, 0), Some(due), NOW).as_secs(), wait);
         }
     }
 
     #[test]
-    fn the_authority_may_suggest_another_time_within_the_certificates_life() {
+    fn a_suggested_window_within_the_validity_is_used() {
         let life = Interval { start: NOW, end: NOW + 90 * DAY };
         let window = Interval { start: NOW + 10 * DAY, end: NOW + 12 * DAY };
         let at = due(life, Some(window), u64::MAX / 3);
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_wait_for_longer_each_time_up_to_a_day() {
+    fn waits_after_failures_grow_up_to_a_day() {
         let (mut pace, mut steady, mut waits) = (Pace::default(), 0, Vec::new());
         for _ in 0..9 {
             assert_eq!(pace.wait(now(NOW, steady), None, NOW), Duration::ZERO);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_is_left_alone_for_as_long_as_it_asks() {
+    fn retry_after_delays_the_next_attempt() {
         let mut pace = Pace::default();
         pace.begin(now(NOW, 0), 0);
         pace.fail(now(NOW, 0), ("", Some(Duration::from_secs(7200))), 0);
@@ -385,9 +385,9 @@ mod tests {
     }
 
     #[test]
-    fn refusals_that_concern_all_certificates_hold_all_of_them_off() {
+    fn refusals_of_all_certificates_pause_the_issuer() {
         let (mut pause, mut steady, mut asked) = (Pause::default(), 0, 0);
-        // As many certificates as there are looks: each would ask.
+        // A certificate per check, each of which would send a request.
         while steady < 24 * 3600 {
             if !pause.holds(now(NOW, steady)) {
                 asked += 1;
@@ -410,7 +410,7 @@ mod tests {
             pace.fail(now(NOW, 0), ("", None), 0);
         }
         let other = Pace::after(pace.record.clone());
-        assert_eq!(other.wait(now(NOW + 100, 0), None, NOW - 5), LOOK);
+        assert_eq!(other.wait(now(NOW + 100, 0), None, NOW - 5), MAX_CLOCK_CHECK);
         assert_eq!(other.wait(now(NOW + 20, 0), None, NOW + 20), Duration::from_secs(40));
         assert_eq!(other.wait(now(NOW + 60, 0), None, NOW + 60), Duration::ZERO);
     }
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_each_minute_does_not_ask_each_minute() {
+    fn reloads_do_not_bypass_the_waits() {
         let (mut record, mut attempts) = (AttemptRecord::default(), Vec::new());
         for minute in 0..3 * 24 * 60 {
             let at = NOW + minute * 60;
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_kept_with_its_reason_and_its_beginning_until_a_certificate_comes() {
+    fn a_failure_keeps_reason_and_start_until_success() {
         let mut pace = Pace::default();
         for (at, reason) in [(0, "first"), (60, "second")] {
             pace.begin(now(NOW + at, at as u64), 0);
@@ -471,16 +471,16 @@ mod tests {
         assert_eq!((old.failures(), old.failing(), old.reason()), (2, None, ""));
     }
 
-    /// What may happen between two looks.
+    /// What may happen between two checks.
     #[derive(Debug, Clone)]
     enum Event {
         /// The wall clock is set forward or back.
         Jump(i64),
         /// The process ends, and another one reads the same record.
         Restart,
-        /// The same, with the configuration read anew.
+        /// A restart with a newly read configuration.
         Reload,
-        /// The attempt, if it is time for one, comes to this.
+        /// The result of the attempt, if one is due.
         Succeeds,
         Fails,
         Hangs,
@@ -498,10 +498,10 @@ mod tests {
     }
 
     proptest! {
-        /// However the clock jumps, and whatever the authority answers, a process asks seldom. Each restart may add one
-        /// attempt, since then the wall clock is all there is.
+        /// Attempts are rare whatever the clock and the authority do. Each restart may add one
+        /// attempt, since then only the wall clock is known.
         #[test]
-        fn no_clock_causes_a_storm(events in prop::collection::vec(event(), 1..400), dice: u64) {
+        fn clock_jumps_cause_no_burst_of_attempts(events in prop::collection::vec(event(), 1..400), jitter: u64) {
             let (mut offset, mut steady) = (0i64, 0u64);
             let (mut pace, mut read_at, mut due_at) = (Pace::default(), NOW, None);
             let mut attempts = Vec::new();
@@ -520,23 +520,23 @@ mod tests {
                     _ => {}
                 }
                 let wait = pace.wait(clock, due_at, read_at);
-                prop_assert!(wait <= LOOK);
+                prop_assert!(wait <= MAX_CLOCK_CHECK);
                 if !wait.is_zero() {
-                    // It is looked more often than it has to be.
+                    // Checks are more frequent than necessary.
                     steady += wait.as_secs().clamp(1, 60);
                     continue;
                 }
                 attempts.push(steady);
-                pace.begin(clock, dice);
+                pace.begin(clock, jitter);
                 match event {
                     Event::Succeeds => {
                         // The authority's clock is right.
                         let real = NOW + steady as i64;
                         let life = Interval { start: real, end: real + 90 * DAY };
-                        due_at = Some(due(life, None, dice));
-                        pace.succeed(clock, (due_at.unwrap(), life.length()), dice);
+                        due_at = Some(due(life, None, jitter));
+                        pace.succeed(clock, (due_at.unwrap(), life.length()), jitter);
                     }
-                    Event::Fails => pace.fail(clock, ("", None), dice),
+                    Event::Fails => pace.fail(clock, ("", None), jitter),
                     _ => {}
                 }
             }
@@ -552,17 +552,17 @@ mod tests {
         }
 
         #[test]
-        fn the_next_look_is_never_far_off(wall: i64, due: i64, since: i64, wait: u64, read_at: i64) {
+        fn the_next_check_is_within_an_hour(wall: i64, due: i64, since: i64, wait: u64, read_at: i64) {
             let record = AttemptRecord { failures: 3, interrupted: 1, since, wait, ..AttemptRecord::default() };
             let pace = Pace::after(record);
-            prop_assert!(pace.wait(now(wall, 0), Some(due), read_at) <= LOOK);
-            prop_assert!(pace.wait(now(wall, 0), None, read_at) <= LOOK);
+            prop_assert!(pace.wait(now(wall, 0), Some(due), read_at) <= MAX_CLOCK_CHECK);
+            prop_assert!(pace.wait(now(wall, 0), None, read_at) <= MAX_CLOCK_CHECK);
         }
 
         #[test]
-        fn a_certificate_is_due_within_its_life(start in 0..NOW, life in 0..4000 * DAY, dice: u64) {
+        fn a_certificate_is_due_within_its_life(start in 0..NOW, life in 0..4000 * DAY, jitter: u64) {
             let validity = Interval { start, end: start + life };
-            let at = due(validity, None, dice);
+            let at = due(validity, None, jitter);
             prop_assert!((validity.start - 1..=validity.end).contains(&at));
         }
     }

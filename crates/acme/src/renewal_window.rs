@@ -20,38 +20,38 @@ use crate::transport::{Transport, finish};
 const SHORTEST: Duration = Duration::from_secs(3600);
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// The suggested window, and in how long to ask again. None if the authority suggests none.
-type Opinion = Result<Option<(Interval, Duration)>, Failure>;
+/// The suggested window and the time until the next request. `None` if the authority suggests none.
+type WindowResult = Result<Option<(Interval, Duration)>, Failure>;
 
 /// Identifies the certificate that is asked about.
 #[derive(Debug, Clone)]
-pub struct Question {
+pub struct WindowRequest {
     id: String,
     der: Vec<u8>,
 }
 
 /// A request that is under way.
 #[derive(Debug)]
-pub struct Asked {
-    question: Question,
-    opinion: Receiver<Opinion>,
+pub struct PendingRequest {
+    request: WindowRequest,
+    window: Receiver<WindowResult>,
 }
 
 /// The result of a request.
 #[derive(Debug)]
-pub struct Answer {
+pub struct WindowAnswer {
     /// The certificate that was asked about.
-    pub question: Question,
+    pub request: WindowRequest,
     /// The suggested window, if there is one. The error is the reason that it is not known.
-    pub opinion: Result<Option<Interval>, String>,
-    /// In how long to ask again.
-    pub again: Duration,
+    pub window: Result<Option<Interval>, String>,
+    /// The time until the next request.
+    pub next_request_in: Duration,
 }
 
-impl Question {
+impl WindowRequest {
     /// Identifies this certificate, in DER, of the order with this id.
-    pub fn new(id: &str, der: &[u8]) -> Question {
-        Question { id: id.to_owned(), der: der.to_vec() }
+    pub fn new(id: &str, der: &[u8]) -> WindowRequest {
+        WindowRequest { id: id.to_owned(), der: der.to_vec() }
     }
 
     /// Whether it identifies this certificate.
@@ -60,37 +60,49 @@ impl Question {
     }
 
     /// Sends the request on a new thread.
-    pub fn ask(self, issuer: &Arc<Issuer>, state: &StateDirectory, stop: &Arc<Stop>) -> Asked {
-        let (answers, opinion) = channel();
-        let (question, issuer) = (self.clone(), Arc::clone(issuer));
+    pub fn send(
+        self,
+        issuer: &Arc<Issuer>,
+        state: &StateDirectory,
+        stop: &Arc<Stop>,
+    ) -> PendingRequest {
+        let (results, window) = channel();
+        let (request, issuer) = (self.clone(), Arc::clone(issuer));
         let (state, stop) = (state.clone(), Arc::clone(stop));
-        let asks = thread::Builder::new().name("weir: acme time".to_owned());
+        let builder = thread::Builder::new().name("weir: acme time".to_owned());
         // Without a thread the channel is closed at once.
-        let _ = asks.spawn(move || {
-            let opinion = opinion_on(&question.der, &issuer, &state, stop);
+        let _ = builder.spawn(move || {
+            let window = request_window(&request.der, &issuer, &state, stop);
             // A send fails only if the keeper has ended.
-            let _ = answers.send(opinion);
+            let _ = results.send(window);
         });
-        Asked { question: self, opinion }
+        PendingRequest { request: self, window }
     }
 }
 
-impl Asked {
+impl PendingRequest {
     /// The result, if there is one yet. A retiring worker gets none.
-    pub fn answer(&self) -> Option<Answer> {
-        let (opinion, again) = match self.opinion.try_recv() {
-            Ok(Ok(Some((window, again)))) => (Ok(Some(window)), again.clamp(SHORTEST, LONGEST)),
+    pub fn answer(&self) -> Option<WindowAnswer> {
+        let (window, next_request_in) = match self.window.try_recv() {
+            Ok(Ok(Some((window, next_request_in)))) => {
+                (Ok(Some(window)), next_request_in.clamp(SHORTEST, LONGEST))
+            }
             Ok(Ok(None)) => (Ok(None), LONGEST),
             Ok(Err(Failure::Refused { why, .. })) => (Err(why), SHORTEST),
             Err(TryRecvError::Disconnected) => (Err("no thread asks".to_owned()), SHORTEST),
             Ok(Err(Failure::Stopped)) | Err(TryRecvError::Empty) => return None,
         };
-        Some(Answer { question: self.question.clone(), opinion, again })
+        Some(WindowAnswer { request: self.request.clone(), window, next_request_in })
     }
 }
 
 /// Sends the request and waits for the answer. The requests need no signature.
-fn opinion_on(der: &[u8], issuer: &Issuer, state: &StateDirectory, stop: Arc<Stop>) -> Opinion {
+fn request_window(
+    der: &[u8],
+    issuer: &Issuer,
+    state: &StateDirectory,
+    stop: Arc<Stop>,
+) -> WindowResult {
     let Some(credentials) = state.account::<AccountCredentials>(&account_name(issuer)) else {
         return Ok(None);
     };
@@ -101,10 +113,10 @@ fn opinion_on(der: &[u8], issuer: &Issuer, state: &StateDirectory, stop: Arc<Sto
     let der = CertificateDer::from_slice(der);
     let Ok(id) = CertificateIdentifier::try_from(&der) else { return Ok(None) };
     match finish(account.renewal_info(&id)) {
-        Ok((info, again)) => {
+        Ok((info, next_request_in)) => {
             let window = info.suggested_window;
             let (start, end) = (window.start.unix_timestamp(), window.end.unix_timestamp());
-            Ok(Some((Interval { start, end }, again)))
+            Ok(Some((Interval { start, end }, next_request_in)))
         }
         Err(Error::Unsupported(_)) => Ok(None),
         Err(e) => Err(Failure::of("the time of renewal", &e, &transport)),

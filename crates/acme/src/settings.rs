@@ -32,7 +32,7 @@ pub struct Issuer {
     pub external: Option<ExternalAccount>,
     /// `profile`
     pub profile: Option<Profile>,
-    /// `preferred_chain`: the name of the authority at the top.
+    /// `preferred_chain`: the common name of the topmost issuer.
     pub preferred_chain: Option<String>,
     /// `accept_terms_of_service`
     pub accepts_terms: bool,
@@ -46,7 +46,8 @@ pub struct Issuer {
     pub orders: Vec<Arc<CertificateOrder>>,
     /// The hash of its block. An issuer of a later configuration with the same name and hash is the same one.
     pub digest: [u8; 32],
-    /// When the configuration was read, in seconds since 1970. It may have put earlier errors right.
+    /// When the configuration was read, in seconds since 1970. It may have corrected earlier
+    /// errors.
     pub read_at: i64,
     /// The zone with the standings of its certificates.
     pub standings: Option<Standings>,
@@ -73,17 +74,17 @@ impl Issuer {
     }
 }
 
-/// How names are proved.
+/// The challenge type that proves names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Challenge {
-    /// `http-01`: the authority asks over HTTP.
+    /// `http-01`: the authority requests a token over HTTP.
     #[default]
     Http,
-    /// `tls-alpn-01`: it asks for a certificate, by a protocol of its own.
+    /// `tls-alpn-01`: it requests a certificate by an ALPN protocol of its own.
     TlsAlpn,
-    /// `dns-01`: it asks for a TXT record, which is published for the while.
+    /// `dns-01`: it queries a TXT record, which is published for the attempt.
     Dns,
-    /// `dns-persist-01`: it asks for a TXT record that stays (draft-ietf-acme-dns-persist).
+    /// `dns-persist-01`: it queries a permanent TXT record (draft-ietf-acme-dns-persist).
     DnsPersist,
 }
 
@@ -422,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_given_to_places_that_are_there() {
+    fn new_certificates_are_passed_to_existing_receivers() {
         use std::sync::Mutex;
 
         let dir = weir_testkit::Dir::new();

@@ -94,7 +94,7 @@ impl Standings {
         let known: HashMap<u128, Row> = rows.named().collect();
         let mut of = |name| {
             let row = *known.get(name)?;
-            // Rows that are not read make room first.
+            // Rows that are not read are evicted first.
             rows.touch(row, now);
             Some(load(&mut rows, row))
         };
@@ -163,7 +163,7 @@ mod tests {
     use weir_zone::Zones;
 
     #[test]
-    fn what_one_process_says_another_reads() {
+    fn a_posted_standing_is_read_by_other_processes() {
         let all = Declarations::default();
         let standings = Standings::declare(&all, "acme", 32768).unwrap();
         let failing = Standing {
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(failing.next_shown().as_deref(), Some("Fri, 15 Jan 2027 08:09:00 GMT"));
         let never = Standing { next: Some(i64::MAX), ..failing };
         assert_eq!(never.next_shown(), None);
-        // As many as it is said to have room for.
+        // As many as its capacity.
         let most = Standings::capacity(32768) as u128;
         (0..most).for_each(|n| standings.note(n, &Standing { failures: n as u64, ..long.clone() }));
         assert!((0..most).all(|n| standings.of(n).failures == n as u64));

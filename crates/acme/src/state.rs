@@ -116,9 +116,9 @@ impl StateDirectory {
 
     /// Removes files that an ended process has left: unfinished ones, and responses to challenges.
     pub fn clean(&self) -> io::Result<()> {
-        let rooms = [CERTIFICATES, CHALLENGES, ORDERS, ATTEMPTS, RECORDS];
-        let rooms = rooms.map(|name| self.path.join(name));
-        for directory in rooms.iter().chain([&self.path]) {
+        let directories = [CERTIFICATES, CHALLENGES, ORDERS, ATTEMPTS, RECORDS];
+        let directories = directories.map(|name| self.path.join(name));
+        for directory in directories.iter().chain([&self.path]) {
             for entry in fs::read_dir(directory)? {
                 let entry = entry?;
                 let is_unfinished = entry.file_name().as_bytes().starts_with(UNFINISHED.as_bytes());
@@ -416,21 +416,21 @@ mod tests {
         assert_eq!(found.validity.end - found.validity.start, 30 * 86400);
         assert_eq!(found.uri.as_deref(), Some("https://ca"));
         assert_eq!(state.files().0["a"].len(), KEPT);
-        // A newer file that is cut off anywhere is none.
+        // A newer file that is truncated anywhere does not count.
         let whole = fs::read(&found.path).unwrap();
         let torn = state.path.join(CERTIFICATES).join("a.9.pem");
         for length in 0..whole.len() {
             fs::write(&torn, &whole[..length]).unwrap();
             assert_eq!(newest("a").unwrap().path, found.path, "{length} bytes");
         }
-        // So is one with the key of another certificate.
+        // A file with the key of another certificate does not count either.
         let (chain, _) = issued(40);
         fs::write(&torn, format!("{chain}{}", issued(40).1)).unwrap();
         assert_eq!(newest("a").unwrap().path, found.path);
-        // What was read once is not read again.
+        // A known file is not read again.
         let known = StoredCertificate { der: Vec::new(), ..found };
         assert_eq!(state.files().newest("a", Some(&known)), Some(known));
-        // Another certificate's files are not its own.
+        // Files of another certificate do not count.
         assert_eq!(newest("a.1"), None);
     }
 
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_ended_process_left_is_removed() {
+    fn files_of_an_ended_process_are_removed() {
         let (_dir, state) = state();
         state.answer("token-1", "token-1.thumb").unwrap();
         let unfinished = state.path.join(ORDERS).join(format!("{UNFINISHED}x.json"));
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_names_hosts_and_addresses_in_its_handshake() {
+    fn the_server_name_of_an_address_is_below_arpa() {
         assert_eq!(server_name("example.org"), "example.org");
         assert_eq!(server_name("192.0.2.1"), "1.2.0.192.in-addr.arpa");
         let long = format!("1.{}8.b.d.0.1.0.0.2.ip6.arpa", "0.".repeat(23));
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_no_way_out_of_the_directory() {
+    fn tokens_cannot_leave_the_directory() {
         let directory = Path::new("/state");
         let file = |token: &[u8]| challenge_file(directory, token);
         assert_eq!(file(b"aZ_-9"), Some(PathBuf::from("/state/challenges/aZ_-9")));

@@ -116,7 +116,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn a_job_that_hangs_is_left_at_once() {
+    fn a_hanging_job_is_abandoned_at_once() {
         let stop = Arc::new(Stop::default());
         let (hold, held) = mpsc::channel::<()>();
         let (runs, running) = mpsc::channel();

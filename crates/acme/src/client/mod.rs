@@ -75,7 +75,7 @@ impl Failure {
     }
 }
 
-/// The conversation with one authority.
+/// The client of one authority.
 pub struct Client<'a> {
     issuer: &'a Issuer,
     state: &'a StateDirectory,
@@ -86,17 +86,17 @@ pub struct Client<'a> {
     signer: Option<Arc<Signer>>,
 }
 
-/// What becomes of an order whose step has failed.
+/// What happens to an order when a step has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Then {
-    /// It is dropped: it can never be finished.
+enum OrderAfterFailure {
+    /// It is dropped, since it can never be completed.
     Drop,
-    /// The next attempt goes on with it.
+    /// The next attempt resumes it.
     Keep,
 }
 
-/// The result of a step, with what becomes of the order if it fails.
-type StepResult<T> = Result<T, (Failure, Then)>;
+/// The result of a step. An error says what happens to the order.
+type StepResult<T> = Result<T, (Failure, OrderAfterFailure)>;
 
 impl<'a> Client<'a> {
     /// A client for this issuer.
@@ -128,15 +128,15 @@ impl<'a> Client<'a> {
             let chain = self.follow((&account, &mut order), wanted, &key, &mut answers)?;
             let key = key.serialize_pem();
             let kept = self.state.keep_certificate(&wanted.id, &self.issuer.uri, &chain, &key);
-            kept.map_err(|error| (self.no_write(&error), Then::Keep))
+            kept.map_err(|error| (self.no_write(&error), OrderAfterFailure::Keep))
         });
         let (result, then) = match attempt {
-            Ok(()) => (Ok(()), Then::Drop),
+            Ok(()) => (Ok(()), OrderAfterFailure::Drop),
             Err((failure, then)) => (Err(failure), then),
         };
         let dropped = match then {
-            Then::Drop => self.state.drop_order(&wanted.id),
-            Then::Keep => Ok(()),
+            OrderAfterFailure::Drop => self.state.drop_order(&wanted.id),
+            OrderAfterFailure::Keep => Ok(()),
         };
         if !matches!(result, Err(Failure::Stopped)) {
             self.withdraw(&answers);
@@ -173,7 +173,7 @@ impl<'a> Client<'a> {
         Ok(account)
     }
 
-    /// Goes on with the stored order if it can still be finished. Otherwise places a new one.
+    /// Resumes the stored order if it can still be completed. Otherwise places a new one.
     fn place(
         &self,
         account: &Account,
@@ -194,18 +194,19 @@ impl<'a> Client<'a> {
                     }
                 }
                 Err(Error::Api(_)) => {}
-                Err(e) => return Err((self.refused("the order", &e), Then::Keep)),
+                Err(e) => return Err((self.refused("the order", &e), OrderAfterFailure::Keep)),
             }
         }
         let key = generate(wanted.key);
-        let key = key.map_err(|e| (self.failed(format!("no key: {e}")), Then::Drop))?;
+        let key =
+            key.map_err(|e| (self.failed(format!("no key: {e}")), OrderAfterFailure::Drop))?;
         let order = self.new_order(account, wanted, replaces);
         let order = order.map_err(|e| {
             if is_problem(&e, "accountDoesNotExist") {
                 // The next attempt creates another one.
                 let _ = self.state.drop_account(&account_name(self.issuer));
             }
-            (self.refused("the order", &e), Then::Drop)
+            (self.refused("the order", &e), OrderAfterFailure::Drop)
         })?;
         let placed = PlacedOrder {
             uri: self.issuer.uri.clone(),
@@ -214,7 +215,7 @@ impl<'a> Client<'a> {
             key: key.serialize_pem(),
         };
         let kept = self.state.keep_order(&wanted.id, &placed);
-        kept.map_err(|error| (self.no_write(&error), Then::Keep))?;
+        kept.map_err(|error| (self.no_write(&error), OrderAfterFailure::Keep))?;
         Ok((order, key))
     }
 
@@ -268,33 +269,34 @@ impl<'a> Client<'a> {
                 }
                 OrderStatus::Pending | OrderStatus::Processing => {}
                 OrderStatus::Ready => {
-                    let csr = self.request(wanted, key).map_err(|why| (why, Then::Drop))?;
+                    let csr =
+                        self.request(wanted, key).map_err(|why| (why, OrderAfterFailure::Drop))?;
                     let sent = self.again(|| finish(order.finalize_csr(&csr)));
                     sent.map_err(|e| self.step("the request", &e))?;
                     if order.state().status == OrderStatus::Ready {
                         let why = "the server took the request and forgot it".to_owned();
-                        return Err((self.failed(why), Then::Drop));
+                        return Err((self.failed(why), OrderAfterFailure::Drop));
                     }
                 }
                 OrderStatus::Valid => {
                     let chain = self.again(|| finish(order.certificate()));
                     let chain = chain.map_err(|e| self.step("the certificate", &e))?;
                     let chain = self.preferred(account, chain.unwrap_or_default());
-                    let chain = chain.map_err(|why| (why, Then::Keep))?;
+                    let chain = chain.map_err(|why| (why, OrderAfterFailure::Keep))?;
                     return match check(&chain, key) {
                         Ok(()) => Ok(chain),
-                        Err(why) => Err((self.failed(why.to_owned()), Then::Drop)),
+                        Err(why) => Err((self.failed(why.to_owned()), OrderAfterFailure::Drop)),
                     };
                 }
-                OrderStatus::Invalid => return Err((self.why(order), Then::Drop)),
+                OrderStatus::Invalid => return Err((self.why(order), OrderAfterFailure::Drop)),
             }
             if matches!(order.state().status, OrderStatus::Pending | OrderStatus::Processing) {
                 if Instant::now() > until {
                     let why = "the server has not decided within five minutes".to_owned();
-                    return Err((self.failed(why), Then::Keep));
+                    return Err((self.failed(why), OrderAfterFailure::Keep));
                 }
                 let wait = poll_after(polls, self.transport.retry_after());
-                self.stop.wait(wait).map_err(|_| (Failure::Stopped, Then::Keep))?;
+                self.stop.wait(wait).map_err(|_| (Failure::Stopped, OrderAfterFailure::Keep))?;
                 polls += 1;
                 let told = self.again(|| finish(async { order.refresh().await.map(|_| ()) }));
                 told.map_err(|e| self.step("the order", &e))?;
@@ -329,9 +331,12 @@ impl<'a> Client<'a> {
     }
 
     /// The failure of a step. The order is dropped if the authority refused it for good, and kept otherwise.
-    fn step(&self, what: &str, error: &Error) -> (Failure, Then) {
+    fn step(&self, what: &str, error: &Error) -> (Failure, OrderAfterFailure) {
         let is_final = matches!(error, Error::Api(problem) if !is_named(problem, "rateLimited"));
-        (self.refused(what, error), if is_final { Then::Drop } else { Then::Keep })
+        (
+            self.refused(what, error),
+            if is_final { OrderAfterFailure::Drop } else { OrderAfterFailure::Keep },
+        )
     }
 
     fn refused(&self, what: &str, error: &Error) -> Failure {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use weir_log::log;
 use weir_proto::base64::{self, Alphabet};
 
-use super::{Client, Failure, StepResult, Then, generate};
+use super::{Client, Failure, OrderAfterFailure, StepResult, generate};
 use crate::dns::{self, Change, DnsFailure, Persistent, TxtRecord};
 use crate::settings::{Challenge, KeyKind};
 use crate::transport::finish;
@@ -36,7 +36,7 @@ struct Unproved {
     is_wildcard: bool,
     token: String,
     answer: String,
-    /// The authority's own names, for `dns-persist-01`.
+    /// The issuer domain names of the authority, for `dns-persist-01`.
     issuers: Vec<String>,
 }
 
@@ -177,7 +177,7 @@ impl Client<'_> {
             Some(name) => {
                 let kind = self.issuer.challenge.name();
                 let why = format!("the server offers no {kind} for \"{name}\"");
-                Err((self.failed(why), Then::Drop))
+                Err((self.failed(why), OrderAfterFailure::Drop))
             }
         }
     }
@@ -198,7 +198,7 @@ impl Client<'_> {
                     .and_then(|pem| self.state.answer_over_tls(name, &pem)),
                 _ => self.state.answer(token, answer),
             };
-            written.map_err(|error| (self.no_write(&error), Then::Keep))?;
+            written.map_err(|error| (self.no_write(&error), OrderAfterFailure::Keep))?;
             answers.placed.push((token.clone(), name.clone()));
         }
         Ok(())
@@ -208,11 +208,11 @@ impl Client<'_> {
     fn publish(&self, unproved: &[Unproved], answers: &mut Answers) -> StepResult<()> {
         let Some(publisher) = &self.issuer.dns.publisher else {
             let why = "neither \"dns_hook\" nor \"dns_update\" publishes records".to_owned();
-            return Err((self.failed(why), Then::Keep));
+            return Err((self.failed(why), OrderAfterFailure::Keep));
         };
         let failed = |failure: DnsFailure| match failure {
-            DnsFailure::Stopped => (Failure::Stopped, Then::Keep),
-            DnsFailure::Failed(why) => (self.failed(why), Then::Keep),
+            DnsFailure::Stopped => (Failure::Stopped, OrderAfterFailure::Keep),
+            DnsFailure::Failed(why) => (self.failed(why), OrderAfterFailure::Keep),
         };
         let mut awaited = Vec::new();
         for Unproved { name, answer, .. } in unproved {
@@ -225,7 +225,7 @@ impl Client<'_> {
             let changed = if publisher.follows_aliases() { &target } else { &asked };
             let record = TxtRecord { name: changed.clone(), value: value.clone() };
             let kept = self.state.keep_record(&record);
-            kept.map_err(|error| (self.no_write(&error), Then::Keep))?;
+            kept.map_err(|error| (self.no_write(&error), OrderAfterFailure::Keep))?;
             answers.records.push(record.clone());
             publisher.change(Change::Publish, &record, self.stop).map_err(failed)?;
             awaited.push(TxtRecord { name: target, value });
@@ -249,15 +249,19 @@ impl Client<'_> {
                     let TxtRecord { name, value } = of.wanted();
                     missing.push(format!("{name}. TXT \"{value}\""));
                 }
-                Err(DnsFailure::Stopped) => return Err((Failure::Stopped, Then::Keep)),
-                Err(DnsFailure::Failed(why)) => return Err((self.failed(why), Then::Keep)),
+                Err(DnsFailure::Stopped) => {
+                    return Err((Failure::Stopped, OrderAfterFailure::Keep));
+                }
+                Err(DnsFailure::Failed(why)) => {
+                    return Err((self.failed(why), OrderAfterFailure::Keep));
+                }
             }
         }
         match missing.is_empty() {
             true => Ok(()),
             false => {
                 let why = format!("DNS lacks the record {}", missing.join(" and "));
-                Err((self.failed(why), Then::Keep))
+                Err((self.failed(why), OrderAfterFailure::Keep))
             }
         }
     }

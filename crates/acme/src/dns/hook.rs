@@ -17,10 +17,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::{Change, DnsFailure, TxtRecord};
 use crate::stop::Stop;
 
-/// How often the program's end is looked for.
-const LOOK: Duration = Duration::from_millis(20);
-/// How long output of processes that outlive the program is read.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// The interval of checks whether the program has ended.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// How long to read the output of processes that outlive the program.
+const OUTPUT_GRACE: Duration = Duration::from_millis(500);
 /// The most bytes of its output that are kept: the last ones.
 const OUTPUT: usize = 1000;
 /// `PATH` for the program if the environment has none: the master removes it unless `env PATH;` keeps it.
@@ -68,7 +68,7 @@ impl Hook {
                 Ok(None) => {}
                 Err(e) => break Err(DnsFailure::Failed(failed(&e))),
             }
-            if let Err(stopped) = stop.wait(LOOK) {
+            if let Err(stopped) = stop.wait(CHECK_INTERVAL) {
                 break Err(stopped.into());
             }
         };
@@ -143,7 +143,7 @@ fn how(status: ExitStatus) -> String {
 
 /// The end of the program's output, as one line.
 fn said(output: &mpsc::Receiver<Vec<u8>>) -> String {
-    let until = Instant::now() + LAST_WORDS;
+    let until = Instant::now() + OUTPUT_GRACE;
     let mut last = Vec::new();
     while let Ok(more) = output.recv_timeout(until.saturating_duration_since(Instant::now())) {
         last = more;
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_with_the_last_output() {
+    fn a_failure_has_the_last_output_of_the_hook() {
         let dir = Dir::new();
         let script = "seq 100000; echo no such zone >&2; exit 3";
         let why = run(&hook(&dir, script, Duration::from_secs(30))).unwrap_err().to_string();

@@ -16,7 +16,7 @@ use super::{Change, TxtRecord};
 
 /// The time to live of published records, in seconds.
 const TTL: u32 = 60;
-/// How much the server's clock may differ, in seconds (RFC 8945, section 5.2.3).
+/// The tolerated difference of clocks, in seconds (RFC 8945, section 5.2.3).
 const FUDGE: u16 = 300;
 
 /// `dns_update SERVER[:PORT] [key=FILE] [zone=NAME]`

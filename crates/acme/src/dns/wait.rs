@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lasting_record_names_the_authority_the_account_and_perhaps_all_names_below() {
+    fn a_persistent_record_names_authority_account_and_policy() {
         let of = |is_wildcard| Persistent {
             name: "a.org".to_owned(),
             is_wildcard,
