@@ -187,7 +187,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn all_that_is_shown_has_a_place(
+        fn every_value_has_a_position_on_the_scale(
             values in proptest::collection::vec(0.0..1e7f64, 0..20),
             log: bool,
         ) {

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_logs_if_it_is_to() {
+    fn haproxy_logs_if_wanted() {
         let setup = ServerSetup { processes: 3, log: true, ..ServerSetup::default() };
         let text = configuration(&setup, " shards by-thread", Path::new("/x"), 8080);
         assert!(text.contains("nbthread 3\n"), "{text}");
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_held_up_by_a_script() {
+    fn a_script_blocks_a_thread_of_haproxy() {
         let work = HandlerWork::Spin(Duration::from_millis(2));
         let setup =
             ServerSetup { work: Some(work), events: "use select;", ..ServerSetup::default() };

@@ -32,7 +32,7 @@ fn idle_workers_count() {
 }
 
 #[test]
-fn names_are_told_apart() {
+fn names_of_experiments_differ() {
     for (n, experiment) in ALL.iter().enumerate() {
         assert!(ALL[..n].iter().all(|other| other.name != experiment.name), "{}", experiment.name);
         assert!(experiment.question.ends_with(['?', '.']), "{}", experiment.name);
@@ -40,7 +40,7 @@ fn names_are_told_apart() {
 }
 
 #[test]
-fn the_page_holds_what_was_found() {
+fn the_page_has_all_findings() {
     let dir = std::env::temp_dir().join(format!("weir-lab-test-{}", std::process::id()));
     let mut finding = LabFinding::default();
     let mut table = FindingTable::new(&["", "value"]);
@@ -95,7 +95,7 @@ fn the_page_holds_what_was_found() {
 
 /// A text in an experiment must not state a direction, since the measurement decides it.
 #[test]
-fn experiments_leave_directions_to_what_was_measured() {
+fn experiments_state_no_direction() {
     let published = [
         "68 -> 7.5: 9.1 times less",
         "152 -> 50.6: 3 times less",

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_nginx_is_told_of_where_it_does_something_else() {
+    fn a_comparison_with_nginx_is_added_where_it_differs() {
         let told = |configured| {
             let all = ways(configured);
             beside_nginx(&all.iter().collect::<Vec<_>>())

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_is_told_where_weir_is_behind() {
+    fn the_summary_names_where_weir_is_behind() {
         let found =
             [record(deviation(2.0, 20.0, 1.0), 0.64), record(deviation(5.1, 4.0, 5.0), 0.0)];
         assert_eq!(
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_told_and_other_ways_are_not_judged() {
+    fn noise_is_reported_and_other_ways_are_not_judged() {
         let other = Comparison::new("Cost", "", Better::Less, ("epoll", 1.0)).beside(("poll", 9.0));
         assert_eq!(
             sentences(&[record(other, 0.64)]),

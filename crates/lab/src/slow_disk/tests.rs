@@ -42,7 +42,7 @@ fn a_seed_chooses_the_same_operations_again() {
 }
 
 #[test]
-fn as_many_are_slow_as_was_asked_for() {
+fn the_share_of_slow_operations_is_kept() {
     let faults = Faults::new(delays(Share::one_in(20), Spread::Fixed(Duration::from_secs(1))));
     for _ in 0..20_000 {
         faults.draw(Operation::Open);
@@ -129,7 +129,7 @@ fn mounted(name: &str, delays: Delays) -> Option<(PathBuf, SlowDisk)> {
 }
 
 #[test]
-fn what_is_done_at_the_mount_is_done_to_the_directory() {
+fn operations_at_the_mount_change_the_directory() {
     let never = Delays {
         operations: Vec::new(),
         ..delays(Share::one_in(1), Spread::Fixed(Duration::ZERO))
