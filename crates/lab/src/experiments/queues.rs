@@ -1,4 +1,4 @@
-//! One queue or many, under overload.
+//! Overload: one queue for all workers, or a queue per worker.
 
 use std::time::Duration;
 
@@ -23,14 +23,14 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// The published histogram of one queue, in rows that double.
+/// The published histogram of one queue. Its bounds double.
 const ONE_QUEUE: Published = Published {
     title: "Duration in ms (the article, one queue)",
     rows: &[0, 0, 1, 16, 67, 91_760, 8155, 1],
     figures: Figures { min: 3.61, mean: 30.39, max: 72.65, deviation: 1.58 },
     median: 30.28,
 };
-/// The same of a queue for each worker.
+/// The published histogram of a queue per worker.
 const MANY_QUEUES: Published = Published {
     title: "Duration in ms (the article, a queue each)",
     rows: &[0, 1023, 5321, 9986, 18_443, 25_852, 27_949, 11_368, 58],
@@ -153,7 +153,7 @@ fn compare(finding: &mut LabFinding, outcomes: &[(String, RunOutcome)]) {
     );
 }
 
-/// The published ones first, each beside its counterpart.
+/// Pairs of histograms: each published one, and its counterpart here.
 fn histograms(finding: &mut LabFinding, outcomes: &[(String, RunOutcome)]) {
     let here = |label: &str, run: &RunOutcome| {
         let (title, all) = (format!("Duration in ms ({label})"), &run.tally.log2);

@@ -9,7 +9,7 @@ use crate::command::{LabError, print};
 
 use super::{Delays, Operation, Share, SlowDisk, Spread};
 
-/// Shows a directory at another place, where operations are slow now and then. SIGUSR1 switches that off and on;
+/// Shows a directory at a mount point, where some operations are slow. SIGUSR1 switches that off and on;
 /// SIGINT and SIGTERM unmount it
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -21,18 +21,18 @@ pub(crate) struct Options {
         default_value = "open,create,read,write,rename,unlink"
     )]
     ops: Vec<Operation>,
-    /// How many of them are: 1/500, or 0.002
+    /// The share of slow operations: 1/500, or 0.002
     #[arg(long, default_value = "1/500")]
     share: Share,
-    /// How long these take: 100ms, 50ms..200ms, or exp:100ms (the mean)
+    /// How long a slow operation takes: 100ms, 50ms..200ms, or exp:100ms (the mean)
     #[arg(long, default_value = "100ms")]
     delay: Spread,
-    /// Which of them it hits
+    /// The seed that selects slow operations and their delays
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The directory
+    /// The directory to show
     source: PathBuf,
-    /// Where to show it: another directory
+    /// The mount point, another directory
     mount: PathBuf,
 }
 

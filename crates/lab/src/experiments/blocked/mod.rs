@@ -172,7 +172,7 @@ fn times(results: &[LoadResult]) -> FindingTable {
     table
 }
 
-/// What the loops report of their delays.
+/// How long events waited, as the loops report it.
 fn loops(results: &[LoadResult]) -> FindingTable {
     let heads =
         ["event loop blocked, ms", "load", "p50", "p99", "p99.9", "ttfb p99", "share of it %"];

@@ -158,7 +158,7 @@ impl SharedServers {
     }
 }
 
-/// What the loops have reported so far of the time that events waited.
+/// How long events have waited for the loops so far, as weir reports it.
 fn blocked(subject: &Subject, server: &RunningServer) -> Option<Buckets> {
     if subject.program.family != Family::Weir {
         return None;
