@@ -168,7 +168,7 @@ struct ManagedCertificate {
     pace: Pace,
     /// The renewal window that the authority suggests.
     suggested: Option<Interval>,
-    /// When to ask for the renewal window again.
+    /// When to request the renewal window again.
     next_window_request: Duration,
     /// The standing that was last posted to the other processes.
     posted: Option<Standing>,

@@ -23,7 +23,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// The suggested window and the time until the next request. `None` if the authority suggests none.
 type WindowResult = Result<Option<(Interval, Duration)>, Failure>;
 
-/// Identifies the certificate that is asked about.
+/// Identifies the certificate of a request.
 #[derive(Debug, Clone)]
 pub struct WindowRequest {
     id: String,
@@ -40,7 +40,7 @@ pub struct PendingRequest {
 /// The result of a request.
 #[derive(Debug)]
 pub struct WindowAnswer {
-    /// The certificate that was asked about.
+    /// The certificate of the request.
     pub request: WindowRequest,
     /// The suggested window, if there is one. The error is the reason that it is not known.
     pub window: Result<Option<Interval>, String>,

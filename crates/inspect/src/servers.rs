@@ -201,8 +201,8 @@ pub(crate) fn named(comm: &str) -> String {
     plain(String::from_utf8_lossy(&name).trim_end())
 }
 
-/// What a weir states to be wrong with it: a level and a sentence, in brackets in the title of its
-/// master process.
+/// The health that a weir reports in the title of its master process, in brackets: a level and a
+/// sentence.
 pub(crate) fn health(worker: i32) -> Option<String> {
     let name = fs::read(format!("/proc/{}/cmdline", parent(worker)?)).ok()?;
     parse_health(&String::from_utf8_lossy(&name)).map(|text| plain(&text))

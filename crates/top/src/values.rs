@@ -374,7 +374,7 @@ fn peers(now: &Snapshot, then: &Snapshot, seconds: f64) -> TextTable {
             rows.push(TextRow { cells, alarm });
         }
     }
-    // What is wrong stands above what may be cut off.
+    // Failed servers are shown first, since the end of the table may be cut off.
     rows.sort_by_key(|row| !row.alarm);
     TextTable {
         title: "Upstream servers",

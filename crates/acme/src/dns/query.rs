@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hickory_proto::op::{Message, MessageType, Query, ResponseCode};
 use hickory_proto::rr::{Name, RData, RecordType};
 
-/// How long an answer over UDP is waited for. Each server is asked twice.
+/// The timeout of a query over UDP. Each server is queried twice.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The deadline of a query over TCP.
 const OVER_TCP: Duration = Duration::from_secs(10);
