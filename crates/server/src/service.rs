@@ -215,7 +215,7 @@ impl Service {
         });
         if let Some(stream) = &service.stream {
             let told = Rc::downgrade(&service);
-            stream.hands_to(Rc::new(move |to| {
+            stream.set_listener_lookup(Rc::new(move |to| {
                 let service = told.upgrade()?;
                 let number = service.number_of(to)?;
                 Some(Box::new(move |handed| service.take_over(handed, number)))

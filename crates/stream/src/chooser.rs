@@ -1,4 +1,5 @@
-//! A script of an `upstream`, which chooses the server of each attempt in place of the group's method.
+//! `balancer_by_lua` of an `upstream`: a script chooses the server of each attempt in place of the
+//! group's method.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,25 +12,26 @@ use crate::session::Session;
 use crate::settings::Proxy;
 use crate::status::SessionError;
 
-/// What a session has of it.
+/// The script's choices for one session.
 pub struct Chooser(Box<ServerChoice>);
 
-/// Why an attempt has no server.
+/// Why the script chose no server for an attempt.
 pub enum Unchosen {
-    /// The session ends.
+    /// The session ends with this error.
     Ends(SessionError),
-    /// It counts as one that could not be reached.
+    /// The attempt failed, as if its server could not be reached.
     Fails,
 }
 
 impl Chooser {
-    /// No attempt has begun, and there may be so many.
+    /// A chooser before the first attempt. `tries` is how many attempts are allowed so far.
     pub fn new(s: &Session, group: &Group, tries: u32) -> Chooser {
         let (most, has_servers) = (s.conf().proxy.tries, !group.is_empty());
         Chooser(Box::new(ServerChoice { tries, most, has_servers, ..ServerChoice::default() }))
     }
 
-    /// Lets the script choose; `left` is how many attempts there still may be. `None`: one of the group's own servers.
+    /// Runs the script for the next attempt, and adds the attempts that it grants to `left`.
+    /// `None`: the group's method chooses.
     pub fn choose(
         &mut self,
         s: &mut Session,
@@ -41,7 +43,7 @@ impl Chooser {
         match scripts::choose(s, &group.name, choice) {
             Chosen::Goes => {}
             Chosen::Ends(500) => return Err(Unchosen::Ends(SessionError::Internal)),
-            Chosen::Ends(status) => return Err(Unchosen::Ends(SessionError::Said(status))),
+            Chosen::Ends(status) => return Err(Unchosen::Ends(SessionError::Script(status))),
             Chosen::Fails => {
                 choice.before = Some(Failure::Error);
                 return Err(Unchosen::Fails);
@@ -55,17 +57,17 @@ impl Chooser {
         Ok(chosen)
     }
 
-    /// The attempt has failed.
+    /// Tells the script, on its next run, how the attempt failed.
     pub fn failed(&mut self, failure: Failure) {
         self.0.before = Some(failure);
     }
 
-    /// The local address that the script has said.
+    /// The local address to connect from, if the script set one.
     pub fn from(&self) -> Option<SocketAddr> {
         self.0.from
     }
 
-    /// The settings, if the script has changed them.
+    /// The proxy settings with the script's time-outs, if it set any.
     pub fn changed(&self, proxy: &Proxy) -> Option<Box<Proxy>> {
         let ServerChoice { connect, idle, .. } = *self.0;
         (connect.is_some() || idle.is_some()).then(|| {

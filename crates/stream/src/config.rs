@@ -18,37 +18,38 @@ use crate::settings::{GroupScript, SessionContent, StreamConf, listener};
 use crate::site::{Server, Site, SiteParts};
 use crate::tls;
 
-/// What the whole block shares while it is read.
+/// State of the whole `stream` block while it is read.
 pub struct StreamSetup<'a> {
-    /// From outside.
+    /// What the server passes in: prefixes, logs, zones and so on.
     pub inputs: Inputs<'a>,
     /// All variables, defined and referred to.
     pub variables: weir_values::Variables<Session>,
-    /// What was noticed that does not stop the start.
+    /// Problems that do not stop the start.
     pub warnings: Vec<Error>,
-    /// Files that sessions are logged to.
+    /// Access log files.
     pub targets: Vec<LogTarget>,
     /// Groups of upstream servers.
     pub upstreams: Drafts<GroupScript>,
     /// `match` blocks.
     pub matches: Vec<Arc<Match>>,
     checks: Vec<StreamCheck>,
-    /// A script of some server may choose versions of TLS for clients of any.
+    /// Whether any server has `ssl_client_hello_by_lua`: such a script may set the TLS versions of
+    /// any connection.
     pub has_hello_script: bool,
     /// Certificates and keys, each read once.
     pem_files: weir_ssl::KeyFiles,
-    /// Responses that are fetched to be sent along with certificates.
+    /// OCSP responses to fetch and staple.
     staplings: Vec<Stapling>,
     servers: Vec<(Server, Vec<ListenLine>)>,
 }
 
 impl<'a> StreamSetup<'a> {
-    /// What a directive adds to while it is read.
+    /// The variables and warnings that a directive adds to while it is read.
     pub fn reading(&mut self) -> Reading<'_, Session> {
         Reading { variables: &mut self.variables, warnings: &mut self.warnings }
     }
 
-    /// The same for what is said of TLS.
+    /// The same for TLS directives.
     pub fn tls(&mut self) -> weir_ssl::SslReader<'_, 'a, Session> {
         weir_ssl::SslReader {
             inputs: self.inputs,
@@ -62,15 +63,15 @@ impl<'a> StreamSetup<'a> {
 
 /// One block while it is read.
 pub struct StreamScope<'s, 'a> {
-    /// What the whole block shares.
+    /// State of the whole `stream` block.
     pub setup: &'s mut StreamSetup<'a>,
-    /// Its settings.
+    /// The block's settings.
     pub conf: StreamConf,
     /// `server_name`
     pub names: Vec<ServerName>,
     /// `listen`
     pub listens: Vec<ListenLine>,
-    /// `health_check`, until all of the server is known.
+    /// `health_check` lines, kept until the rest of the server block is read.
     pub checks: Vec<HealthCheckDirective>,
     used: UsedDirectives,
 }
@@ -83,22 +84,23 @@ impl<'s, 'a> StreamScope<'s, 'a> {
 }
 
 impl StreamScope<'_, '_> {
-    /// True the first time that this block uses the directive: the moment to drop an inherited list.
+    /// Whether this is the first use of the directive in this block. The inherited list is dropped
+    /// then.
     pub fn first(&mut self, d: &Line) -> bool {
         self.used.first(d)
     }
 
-    /// The same for several directives that make one list.
+    /// The same for several directives that add to one list.
     pub fn first_of(&mut self, names: &str) -> bool {
         self.used.first_of(names.as_bytes())
     }
 
-    /// For directives that may stand once in a block: nginx's `is duplicate`.
+    /// Refuses a second use of the directive in this block, with nginx's `is duplicate`.
     pub fn once(&mut self, d: &Line) -> Result<(), Error> {
         self.used.once(d)
     }
 
-    /// Reads with what logs add to.
+    /// Runs `read` with the block's log settings.
     pub fn logging(
         &mut self,
         read: impl FnOnce(&mut log::Files<'_, Session>, &mut log::Conf) -> Result<(), Error>,
@@ -121,7 +123,7 @@ impl StreamScope<'_, '_> {
     }
 }
 
-/// Reads the block; also says what is odd but no reason to stop.
+/// Reads the block. Returns the site and the warnings.
 pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>), Error> {
     let mut setup = StreamSetup {
         inputs,

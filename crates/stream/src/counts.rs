@@ -1,4 +1,4 @@
-//! Counters of the servers that sessions are passed to.
+//! Metrics of the upstream servers of sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use weir_upstream::{Ended, Failure, Group, Peer};
 use crate::event_loop::LoopState;
 use crate::session::Attempt;
 
-/// Numbers of cells.
+/// Indices of the cells.
 const SESSIONS: usize = 0;
 const RECEIVED: usize = 1;
 const SENT: usize = 2;
@@ -21,30 +21,31 @@ const RETRIES: usize = 4;
 const CONNECT_FAILS: usize = 5;
 const TIMEOUTS: usize = 6;
 
-/// A session that is passed to a server, until it is dropped.
+/// Counts a session as active on its upstream server until it is dropped.
 #[derive(Debug)]
 pub struct CountedSession(CountedPeer);
 
 impl CountedSession {
-    /// Begins to count one.
-    pub fn begin(all: &Counts, group: &Group, peer: &Arc<Peer>) -> Option<CountedSession> {
+    /// Counts a new session. `None`: this server is not counted.
+    pub fn start(all: &Counts, group: &Group, peer: &Arc<Peer>) -> Option<CountedSession> {
         let counted = all.of(group, peer)?;
         counted.cell().add(SESSIONS, 1);
         counted.cell().add(GAUGE, 1);
         Some(CountedSession(counted))
     }
 
-    /// There is a connection.
-    pub fn connected(&self, took: Duration) {
-        self.0.cell().record(took);
+    /// Records how long the connect took.
+    pub fn connected(&self, elapsed: Duration) {
+        self.0.cell().record(elapsed);
     }
 
-    /// The server has taken the connection. The session may last for days.
-    pub fn serves(&self, at: Wall) {
+    /// Notes a success as soon as the server has accepted the connection: the session may last for
+    /// days.
+    pub fn accepted(&self, at: Wall) {
         counts::note_success(self.0.cell(), at);
     }
 
-    /// The attempt is over, and failed or not.
+    /// Records the result of the attempt and its bytes.
     pub fn ended(&self, attempt: &Attempt, how: Ended, at: Wall) {
         counts::note(self.0.cell(), how, at, || {
             let (failure, errno) = attempt.fault.get().unwrap_or((Failure::Error, None));
@@ -60,8 +61,8 @@ impl CountedSession {
         self.0.cell().add(SENT, attempt.sent);
     }
 
-    /// Another server is tried.
-    pub fn again(&self) {
+    /// Counts that another server is tried next.
+    pub fn retried(&self) {
         self.0.cell().add(RETRIES, 1);
     }
 }
@@ -73,7 +74,8 @@ impl Drop for CountedSession {
 }
 
 impl LoopState {
-    /// Adds the servers to a page: each, or if that was not asked for, with many servers the groups.
+    /// Adds the metrics of upstream servers to a page. Without `each`, large configurations show
+    /// totals of groups.
     pub fn show(&self, all: &AllCounted, each: bool, page: &mut MetricsPage) {
         let groups = || self.site.upstreams.all().map(|upstream| &upstream.group);
         let detail = if each { ServerDetail::Each } else { ServerDetail::of(groups()) };

@@ -1,5 +1,5 @@
-//! The directives of `stream` that weir gives a meaning to. Their contexts and argument counts stand in the tables
-//! of `weir-conf`.
+//! The directives of `stream` that weir implements. Tables in `weir-conf` have their contexts and
+//! argument counts.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::tls;
 /// A directive of the `stream` family.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamDirective {
-    /// As written in a configuration.
+    /// Its name in a configuration.
     pub name: &'static str,
     /// One sentence for docs/directives.md.
     pub help: &'static str,
@@ -29,13 +29,13 @@ pub struct StreamDirective {
 /// How a directive is read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Set {
-    /// A line of its block.
+    /// By this function.
     Line(fn(&mut StreamScope<'_, '_>, &Line) -> Result<(), Error>),
-    /// Where its block is read.
+    /// With its block, or by the Lua module.
     Elsewhere,
 }
 
-/// The directive of this name, if weir has built it for sessions.
+/// The directive with this name, if weir implements it in `stream`.
 pub fn directive(name: &str) -> Option<&'static StreamDirective> {
     let tls = tls::OWN.iter().chain(&tls::FOR_CLIENTS).chain(tls::TO_SERVERS);
     TABLE.iter().chain(script_directives::TABLE).chain(tls).find(|d| d.name == name)
@@ -53,7 +53,7 @@ pub(crate) const fn elsewhere(name: &'static str, help: &'static str) -> StreamD
     StreamDirective { name, help, set: Set::Elsewhere }
 }
 
-/// Stands once in a block and sets one field.
+/// A directive that may appear once in a block and sets one field.
 macro_rules! once {
     ($name:literal, $($field:ident).+, $read:expr, $help:literal) => {
         line($name, $help, |s, d| {
@@ -341,7 +341,8 @@ static TABLE: &[StreamDirective] = &[
     ),
 ];
 
-/// There is no header that names clients here: only the connection's address counts.
+/// Reads a GeoIP database. `stream` has no header that names clients: only the connection's address
+/// counts.
 fn country(
     s: &mut StreamScope<'_, '_>,
     d: &Line,

@@ -1,4 +1,4 @@
-//! One loop's state of the `stream` room.
+//! The state of one event loop for `stream` sessions.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -17,60 +17,61 @@ use weir_values::{Address, Identity, Offset, Retire};
 use crate::datagrams::Sessions;
 use crate::site::Site;
 
-/// Finds the listener with this address: what takes connections over there.
-pub type Hand = Rc<dyn Fn(&Address) -> Option<Box<dyn FnOnce(HandedConnection)>>>;
+/// Finds the listener with an address. The function that it returns takes the connection over.
+pub type ListenerLookup = Rc<dyn Fn(&Address) -> Option<Box<dyn FnOnce(HandedConnection)>>>;
 
 /// What the sessions of one loop share.
 pub struct LoopState {
     /// The loop.
     pub handle: Handle,
-    /// What it serves.
+    /// The configuration that it serves.
     pub site: &'static Site,
     /// Which loop this is.
     pub identity: Identity,
     /// This loop's counters.
     pub metrics: Rc<Tally>,
-    /// What name servers have told.
+    /// Resolvers and their cached answers.
     pub resolvers: Rc<Resolvers>,
     pub(crate) logs: Writers,
     pub(crate) offset: Offset,
-    pub(crate) hand: RefCell<Option<Hand>>,
-    /// Runs its servers' scripts, where they have some.
+    pub(crate) listener_lookup: RefCell<Option<ListenerLookup>>,
+    /// Runs Lua scripts, if the configuration has some.
     pub scripts: OnceCell<Rc<dyn SessionScripts>>,
-    /// Certificates with variables in their names.
+    /// Server certificates whose file names have variables.
     pub(crate) certificates: CertificateCache<Arc<weir_tls::ServerConfig>>,
-    /// The same of certificates that servers are shown.
+    /// Client certificates for upstream servers whose file names have variables.
     pub(crate) upstream_certificates: CertificateCache<weir_tls::TlsClient>,
     pub(crate) datagrams: Sessions,
-    /// What it counts of servers behind.
+    /// Metrics of upstream servers.
     pub(crate) counts: Counts,
     pub(crate) open: Rc<OpenSessions>,
     pub(crate) retiring: Cell<Option<Retire>>,
 }
 
 impl LoopState {
-    /// Where `pass` hands connections over.
-    pub fn hands_to(&self, hand: Hand) {
-        *self.hand.borrow_mut() = Some(hand);
+    /// Sets how `pass` finds the listener that it passes connections to.
+    pub fn set_listener_lookup(&self, lookup: ListenerLookup) {
+        *self.listener_lookup.borrow_mut() = Some(lookup);
     }
 
-    /// Begins the end: sessions go on, and no new ones come.
+    /// Marks the loop as shutting down. Its sessions go on; the caller gives it no new ones.
     pub fn retire(&self, how: Retire) {
         self.retiring.set(Some(how));
     }
 
-    /// Whether it has begun to end.
+    /// Whether the loop is shutting down.
     pub fn retiring(&self) -> bool {
         self.retiring.get().is_some()
     }
 
-    /// Sends buffered lines of access logs to their files, through these queues.
+    /// Starts to write buffered lines of access logs to their files. Returns the writers whose
+    /// queues carry them.
     pub fn flush_logs(&self) -> Writers {
         self.logs.flush(&self.handle);
         self.logs.clone()
     }
 
-    /// Writes all lines of access logs that wait, and returns when that is done: the loop has ended.
+    /// Writes all waiting lines of access logs before it returns. Called when the loop has ended.
     pub fn finish_logs(&self) {
         self.logs.finish();
     }
@@ -80,7 +81,7 @@ impl LoopState {
         self.open.connections()
     }
 
-    /// Sessions that have not come to where they lead.
+    /// Sessions that have not yet reached their upstream server.
     pub fn inflight(&self) -> usize {
         self.open.inflight()
     }

@@ -1,10 +1,10 @@
-//! Sessions: TCP connections and UDP datagrams that are passed on as they are, answered with a text, or handed to
-//! another listener.
+//! Stream sessions: TCP connections and UDP datagrams that are relayed to an upstream server,
+//! answered with a text, served by a script, or passed to another listener.
 //!
 //! The entry points are [`configure`], which turns the `stream` block of a configuration into a
-//! [`Site`], and [`LoopState::accepted`], which gives an accepted socket to the site. `serve` is
-//! one session's way through the phases; `proxy` passes it on. The crates `weir-values` and
-//! `weir-upstream` have what sessions share with requests.
+//! [`Site`], and [`LoopState::accepted`], which gives an accepted socket to the site. `serve` runs
+//! one session through its phases; `proxy` relays it. The crates `weir-values` and `weir-upstream`
+//! have what sessions share with HTTP requests.
 //!
 //! - In: the `stream` block, accepted sockets, datagrams.
 //! - Out: sessions with servers, log lines, counts.
@@ -34,7 +34,7 @@ mod variables;
 pub use config::configure;
 pub use datagrams::Leaving;
 pub use directives::{StreamDirective, directive};
-pub use event_loop::{Hand, LoopState};
+pub use event_loop::{ListenerLookup, LoopState};
 pub use site::Site;
 pub use variables::names as variables;
 

@@ -1,4 +1,5 @@
-//! Looks at a client's first bytes without taking them. nginx: ngx_stream_ssl_preread_module.
+//! `ssl_preread`: reads a client's TLS ClientHello without consuming it. nginx:
+//! ngx_stream_ssl_preread_module.
 
 use weir_log::Level;
 use weir_proto::client_hello::{HelloProgress, parse};
@@ -7,20 +8,21 @@ use weir_upstream::fault;
 use weir_values::regex::GaveUp;
 use weir_values::{Subject, doing};
 
-use crate::session::{Session, complain};
+use crate::session::{Session, log_client_error};
 use crate::status::{Outcome, SessionError};
 
-/// Reads until the client's first TLS message is whole, or it is clear that there is none.
-pub async fn look(s: &mut Session) -> Outcome {
+/// Reads until the ClientHello is complete, or the bytes cannot be one.
+pub async fn read_client_hello(s: &mut Session) -> Outcome {
     let conf = s.conf();
-    // nginx looks into no datagrams.
+    // nginx does not preread datagrams.
     let Some(client) = s.wire() else { return Ok(()) };
     client.set_deadline(Some(s.event_loop.handle.now() + conf.preread_timeout));
     loop {
-        // Bytes that came with a balancer's header, or with a connection that was handed over, may be more.
+        // The bytes that came with a PROXY header, or with a connection from `pass`, may be more
+        // than the buffer.
         let seen = &s.unread[..s.unread.len().min(conf.preread_buffer)];
         if !seen.is_empty() {
-            s.looked = true;
+            s.may_be_hello = true;
             match parse(seen) {
                 HelloProgress::More => {}
                 HelloProgress::Hello(hello) => {
@@ -28,7 +30,7 @@ pub async fn look(s: &mut Session) -> Outcome {
                     break;
                 }
                 HelloProgress::Other => {
-                    s.looked = false;
+                    s.may_be_hello = false;
                     break;
                 }
             }
@@ -45,7 +47,7 @@ pub async fn look(s: &mut Session) -> Outcome {
             Err(error) => {
                 // Like nginx, write nothing to the log for a silent client.
                 if !fault::is_late(&error) {
-                    complain(s, &error, "prereading client data");
+                    log_client_error(s, &error, "prereading client data");
                 }
                 return Err(SessionError::ClientLeft);
             }
@@ -53,17 +55,18 @@ pub async fn look(s: &mut Session) -> Outcome {
     }
     client.set_deadline(None);
     let Some(hello) = &s.hello else { return Ok(()) };
-    // What can be no host's name chooses no server, whatever a pattern among the names would match.
+    // A name that no host can have selects no server, even if a pattern among the server names
+    // would match it.
     let Ok(host) = host_valid(&hello.server_name) else { return Ok(()) };
     let name = hello.server_name.get(..host.len).unwrap_or_default().to_ascii_lowercase();
-    choose(s, &name).map_err(|gave_up| {
+    select_server(s, &name).map_err(|gave_up| {
         s.log(Level::Alert, format_args!("{gave_up}"));
         SessionError::Internal
     })
 }
 
-/// The server that the client names, among those of its address.
-pub fn choose(s: &mut Session, name: &[u8]) -> Result<(), GaveUp> {
+/// Selects the server with this name among those of the connection's address.
+pub fn select_server(s: &mut Session, name: &[u8]) -> Result<(), GaveUp> {
     let site = s.event_loop.site;
     let local = s.local().ip();
     let hosts = &site.bound(s.listen).at(|| local).hosts;

@@ -1,4 +1,4 @@
-//! Passes sessions on to servers. nginx: ngx_stream_proxy_module.
+//! Relays sessions to upstream servers. nginx: ngx_stream_proxy_module.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -23,22 +23,22 @@ use weir_values::{Address, Subject, Template};
 use crate::chooser::{Chooser, Unchosen};
 use crate::counts::CountedSession;
 use crate::datagrams;
-use crate::session::{Attempt, Client, Session, unless_over};
+use crate::session::{Attempt, Client, Session, unless_ended};
 use crate::settings::Proxy;
 use crate::status::{Outcome, SessionError};
 use crate::tls;
 
-/// Where a session leads.
+/// The servers of a session.
 pub enum ProxyTarget {
     /// A group of the configuration.
     Group(GroupId),
-    /// Addresses that were found for this session.
+    /// Addresses that `proxy_pass` with variables gave for this session.
     Found(Arc<Group>),
 }
 
-/// Where an address with variables leads.
+/// Finds the servers of a `proxy_pass` with variables.
 pub async fn compute(s: &mut Session, address: &Template) -> Result<ProxyTarget, SessionError> {
-    s.leads = true;
+    s.is_proxied = true;
     let text = address.eval(s).into_owned();
     let shown = String::from_utf8_lossy(&text).into_owned();
     let url = Url::parse(&text, false).map_err(|e| {
@@ -72,8 +72,8 @@ async fn resolve(
     };
     let resolver = s.event_loop.resolvers.of(conf);
     let handle = s.event_loop.handle.clone();
-    let asked = resolver.resolve(&handle, host, s.conf().resolver_timeout);
-    match unless_over(s, asked).await {
+    let lookup = resolver.resolve(&handle, host, s.conf().resolver_timeout);
+    match unless_ended(s, lookup).await {
         None => Err(SessionError::ClientLeft),
         Some(Ok(found)) => {
             Ok(found.addresses.into_iter().map(|ip| Host::Ip(ip).endpoint(port)).collect())
@@ -85,9 +85,9 @@ async fn resolve(
     }
 }
 
-/// Passes a session on.
+/// Relays a session to a server of `target`.
 pub async fn pass(s: &mut Session, presence: &Presence, target: ProxyTarget) -> Outcome {
-    s.leads = true;
+    s.is_proxied = true;
     let site = s.event_loop.site;
     let counts = matches!(target, ProxyTarget::Group(_)).then(|| s.event_loop.clone());
     let (group, key, chooses) = match target {
@@ -130,17 +130,17 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: ProxyTarget) -> 
         };
         let Some(peer) = chosen.or_else(|| picked.as_ref().map(|picked| picked.peer.clone()))
         else {
-            begin(s, group.name.as_str(), now);
+            begin_attempt(s, group.name.as_str(), now);
             s.log(Level::Error, format_args!("no live upstreams while connecting to upstream"));
-            end(s);
+            end_attempt(s);
             return Err(SessionError::BadGateway);
         };
-        // A server that a script has chosen is not the group's.
+        // A server that a script has chosen is not counted as one of the group's.
         let counts = counts.as_ref().filter(|_| picked.is_some());
-        let asked = counts.and_then(|all| CountedSession::begin(&all.counts, &group, &peer));
-        let asked = asked.as_ref();
-        let held = HeldPeer { group: &group, picked: RefCell::new(picked), since: now, asked };
-        begin(s, &peer.name, now);
+        let counted = counts.and_then(|all| CountedSession::start(&all.counts, &group, &peer));
+        let counted = counted.as_ref();
+        let held = HeldPeer { group: &group, picked: RefCell::new(picked), since: now, counted };
+        begin_attempt(s, &peer.name, now);
         left = left.saturating_sub(1);
         let (changed, from) = match &chooser {
             Some(chooser) => (chooser.changed(proxy), chooser.from().or(from)),
@@ -152,11 +152,11 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: ProxyTarget) -> 
                 presence.quiet();
                 let passed = match (server, s.client.clone()) {
                     (ConnectedServer::Stream(server), Client::Connected(client)) => {
-                        converse(s, proxy, &held, &client, server).await;
+                        relay(s, proxy, &held, &client, server).await;
                         ProxyEnd { outcome: Ok(()), failed: false }
                     }
                     (ConnectedServer::Datagrams(server), Client::Sending(place)) => {
-                        datagrams::converse(s, proxy, &held, &place, server).await
+                        datagrams::relay(s, proxy, &held, &place, server).await
                     }
                     _ => ProxyEnd { outcome: Err(SessionError::Internal), failed: false },
                 };
@@ -164,7 +164,7 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: ProxyTarget) -> 
                 return passed.outcome;
             }
             Err(Blame::Peer(failure)) => {
-                end(s);
+                end_attempt(s);
                 if let Some(attempt) = s.attempts.last() {
                     let errno = attempt.fault.get().and_then(|(_, errno)| errno);
                     attempt.fault.set(Some((failure, errno)));
@@ -172,54 +172,55 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: ProxyTarget) -> 
                 held.ended(s, Ended::by(failure));
                 chooser.iter_mut().for_each(|chooser| chooser.failed(failure));
                 let now = s.event_loop.handle.now();
-                let late = !proxy.next_timeout.is_zero()
+                let out_of_time = !proxy.next_timeout.is_zero()
                     && now.saturating_duration_since(began) >= proxy.next_timeout;
-                if !proxy.next || left == 0 || late {
+                if !proxy.next || left == 0 || out_of_time {
                     return Err(SessionError::BadGateway);
                 }
-                asked.iter().for_each(|asked| asked.again());
+                counted.iter().for_each(|counted| counted.retried());
             }
             Err(Blame::Us) => {
-                end(s);
+                end_attempt(s);
                 return Err(SessionError::Internal);
             }
         }
     }
 }
 
-/// A peer that was chosen, given back whatever happens to the session.
+/// A chosen peer. It is given back to its group however the session ends.
 pub struct HeldPeer<'g> {
     group: &'g Arc<Group>,
     picked: RefCell<Option<Picked>>,
     since: Instant,
-    /// Counts it, where the configuration names the server.
-    asked: Option<&'g CountedSession>,
+    /// The peer's metrics, if the configuration names the server.
+    counted: Option<&'g CountedSession>,
 }
 
 impl HeldPeer<'_> {
-    /// The session has come to this moment.
+    /// Tells the balancing method how long the session took to reach this moment.
     pub fn reached(&self, moment: Measure, now: Instant) {
         if let Some(picked) = &mut *self.picked.borrow_mut() {
             self.group.reached(picked, moment, now.saturating_duration_since(self.since), now);
         }
     }
 
-    /// A connection is there. Datagrams say so only when the server answers.
+    /// The TCP connection is established, so the server is alive. A UDP server shows that only by
+    /// an answer.
     fn connected(&self, s: &Session) {
         let handle = &s.event_loop.handle;
         if let Some(picked) = &mut *self.picked.borrow_mut() {
             self.group.connected(picked, handle.now());
         }
-        self.asked.iter().for_each(|asked| asked.serves(handle.wall()));
+        self.counted.iter().for_each(|counted| counted.accepted(handle.wall()));
     }
 
     fn ended(self, s: &Session, how: Ended) {
         let Some(picked) = self.picked.take() else { return };
-        if let (Some(asked), Some(attempt)) = (self.asked, s.attempts.last()) {
-            asked.ended(attempt, how, s.event_loop.handle.wall());
+        if let (Some(counted), Some(attempt)) = (self.counted, s.attempts.last()) {
+            counted.ended(attempt, how, s.event_loop.handle.wall());
         }
         if self.group.ended(&picked, how, s.event_loop.handle.now()) {
-            // A server that was reached and is disabled all the same is one of datagrams that did not answer.
+            // Only a UDP server can be disabled after it was reached: it did not answer.
             let text = "upstream server temporarily disabled";
             s.log(Level::Warn, format_args!("{text} while {}", doing(s)));
         }
@@ -234,7 +235,7 @@ impl Drop for HeldPeer<'_> {
     }
 }
 
-/// What the last try took.
+/// The times of the last attempt.
 fn times(s: &Session) -> PeerTimes<Option<Duration>> {
     let of = |a: &Attempt| PeerTimes { connect: a.connect, first: a.first, last: a.whole };
     s.attempts.last().map(of).unwrap_or_default()
@@ -248,7 +249,7 @@ fn key(s: &mut Session, key: &HashKey) -> Vec<u8> {
     }
 }
 
-/// What the log says that a session does which leads to a server.
+/// What a proxied session does at present, for the log.
 pub fn doing(s: &Session) -> &'static str {
     match s.attempts.last() {
         Some(attempt) if attempt.connect.is_some() => "proxying connection",
@@ -257,8 +258,8 @@ pub fn doing(s: &Session) -> &'static str {
     }
 }
 
-/// Another try.
-fn begin(s: &mut Session, name: &str, started: Instant) {
+/// Begins an attempt.
+fn begin_attempt(s: &mut Session, name: &str, started: Instant) {
     let (connect, first, whole) = (None, None, None);
     s.attempts.push(Attempt {
         name: name.into(),
@@ -273,30 +274,30 @@ fn begin(s: &mut Session, name: &str, started: Instant) {
     });
 }
 
-fn end(s: &mut Session) {
+fn end_attempt(s: &mut Session) {
     let now = s.event_loop.handle.now();
     if let Some(attempt) = s.attempts.last_mut() {
         attempt.whole = Some(now.saturating_duration_since(attempt.started));
     }
 }
 
-/// A server, as it was reached.
+/// A server that is ready for the session's bytes, after the TLS handshake if there is one.
 enum ConnectedServer {
     Stream(Wire),
     Datagrams(Datagram),
 }
 
-/// A socket to a server, before anything is spoken.
+/// A socket to a server, before anything is sent.
 enum ServerSocket {
     Connected(Stream),
     Sending(Datagram),
 }
 
-/// How passing on ended.
+/// The end of a relay.
 pub struct ProxyEnd {
-    /// The session's.
+    /// The session's outcome.
     pub outcome: Outcome,
-    /// The server is to blame.
+    /// Whether the server failed.
     pub failed: bool,
 }
 
@@ -328,13 +329,13 @@ async fn reach(
     }
     match secure {
         None => Ok(ConnectedServer::Stream(Wire::join(stream, None))),
-        // It is large, and no session rests in it.
-        Some(secure) => Box::pin(open(s, proxy, stream, secure, peer)).await,
+        // Boxed: the future is large, and a session spends little time in it.
+        Some(secure) => Box::pin(open_tls(s, proxy, stream, secure, peer)).await,
     }
 }
 
-/// Goes through the handshake. The client's address is sent before it.
-async fn open(
+/// Sends the PROXY header, if there is one, and makes the TLS handshake.
+async fn open_tls(
     s: &mut Session,
     proxy: &Proxy,
     stream: Stream,
@@ -343,7 +344,7 @@ async fn open(
 ) -> Result<ConnectedServer, Blame> {
     if let Some(version) = proxy.proxy_protocol {
         let mut head = Vec::new();
-        introduce(s, version, &mut head);
+        write_proxy_header(s, version, &mut head);
         let length = head.len() as u64;
         let mut chain = Chain::new();
         chain.push(head);
@@ -352,7 +353,7 @@ async fn open(
             s.log(Level::Error, format_args!("send() failed {} {doing}", Cause(&error)));
             return Err(fault::blame(&error));
         }
-        sent(s, length);
+        count_sent(s, length);
     }
     if let Some(attempt) = s.attempts.last_mut() {
         attempt.secures = true;
@@ -361,8 +362,8 @@ async fn open(
     Ok(ConnectedServer::Stream(Wire::join(stream, Some(secured))))
 }
 
-/// Bytes both ways, until one side is done.
-async fn converse(
+/// Relays bytes both ways until one side is done.
+async fn relay(
     s: &mut Session,
     proxy: &Proxy,
     held: &HeldPeer<'_>,
@@ -372,7 +373,7 @@ async fn converse(
     let handle = s.event_loop.handle.clone();
     held.connected(s);
     connected(s, held, || server.socket().local_addr());
-    let head = head(s, proxy.proxy_protocol.filter(|_| !server.is_tls()));
+    let head = first_bytes(s, proxy.proxy_protocol.filter(|_| !server.is_tls()));
     let length = head.len() as u64;
     if !head.is_empty() {
         let mut chain = Chain::new();
@@ -385,12 +386,12 @@ async fn converse(
                     Cause(&error)
                 ),
             );
-            end(s);
+            end_attempt(s);
             return;
         }
-        sent(s, length);
+        count_sent(s, length);
     }
-    let ways = TunnelOptions {
+    let options = TunnelOptions {
         timeout: proxy.timeout,
         piece: proxy.buffer,
         most: proxy.most,
@@ -402,20 +403,20 @@ async fn converse(
     };
     let passed = s.passed.clone();
     let answered = || held.reached(Measure::First, handle.now());
-    let result = tunnel::run(&handle, client, &server, ways, &passed, answered).await;
+    let result = tunnel::run(&handle, client, &server, options, &passed, answered).await;
     server.close_notify();
-    note_end(s);
-    say_end(s, result);
+    record_passed(s);
+    log_end(s, result);
 }
 
-/// So many bytes have gone to the server before others pass.
-fn sent(s: &mut Session, bytes: u64) {
+/// Counts bytes that the server was sent before the relay.
+fn count_sent(s: &mut Session, bytes: u64) {
     if let Some(attempt) = s.attempts.last_mut() {
         attempt.sent += bytes;
     }
 }
 
-/// There is a server: how long that took, and from where it is spoken to.
+/// Notes that an attempt is connected: the connect time, and in the log the local address.
 pub fn connected(
     s: &mut Session,
     held: &HeldPeer<'_>,
@@ -424,9 +425,9 @@ pub fn connected(
     let now = s.event_loop.handle.now();
     held.reached(Measure::Connect, now);
     let Some(attempt) = s.attempts.last_mut() else { return };
-    let took = now.saturating_duration_since(attempt.started);
-    attempt.connect = Some(took);
-    held.asked.iter().for_each(|asked| asked.connected(took));
+    let elapsed = now.saturating_duration_since(attempt.started);
+    attempt.connect = Some(elapsed);
+    held.counted.iter().for_each(|counted| counted.connected(elapsed));
     let name = attempt.name.clone();
     if s.conf().error_log.enabled(Level::Info) {
         let (kind, local) = (s.kind(), Address::from_any(local().ok()));
@@ -434,24 +435,25 @@ pub fn connected(
     }
 }
 
-/// What a server is sent first: the client's address, and what was read of the client before.
-pub fn head(s: &mut Session, proxy_protocol: Option<u8>) -> Vec<u8> {
+/// The first bytes for the server: the PROXY header, and what was already read from the client.
+pub fn first_bytes(s: &mut Session, proxy_protocol: Option<u8>) -> Vec<u8> {
     if s.wire().is_some() {
-        // What was only looked at has come when it goes on.
+        // Preread bytes count as received when they are relayed.
         s.received += s.unread.len() as u64;
     }
     let mut head = Vec::new();
     match proxy_protocol {
         None => return std::mem::take(&mut s.unread),
-        Some(version) => introduce(s, version, &mut head),
+        Some(version) => write_proxy_header(s, version, &mut head),
     }
     head.append(&mut s.unread);
     head
 }
 
-/// Takes what the client has sent to a session that has no server, as much of it as nginx reads: a
-/// socket that is closed with unread bytes is reset. `counts`: something was read of the client before, so that nginx goes on
-/// reading while it looks for a server. Otherwise nginx has read nothing.
+/// Reads and drops what the client has sent to a session without a server, as much as nginx reads:
+/// closing a socket with unread bytes resets the connection. `counts`: whether these bytes count as
+/// received. They do if something was read from the client before, since nginx then goes on reading
+/// while it connects. Otherwise nginx reads nothing.
 pub fn take_unread(s: &mut Session, counts: bool) {
     let Some(client) = s.wire() else { return };
     s.received += std::mem::take(&mut s.unread).len() as u64;
@@ -470,8 +472,8 @@ pub fn take_unread(s: &mut Session, counts: bool) {
     }
 }
 
-/// All has passed that will.
-pub fn note_end(s: &mut Session) {
+/// Ends the attempt after the relay, with its times and bytes.
+pub fn record_passed(s: &mut Session) {
     let (now, passed) = (s.event_loop.handle.now(), &s.passed);
     if let Some(attempt) = s.attempts.last_mut().filter(|attempt| attempt.whole.is_none()) {
         let since = |at: Instant| -> Duration { at.saturating_duration_since(attempt.started) };
@@ -480,7 +482,7 @@ pub fn note_end(s: &mut Session) {
     }
 }
 
-fn say_end(s: &Session, result: Result<TunnelEnd, TunnelError>) {
+fn log_end(s: &Session, result: Result<TunnelEnd, TunnelError>) {
     let end = match result {
         Err(TunnelError { error, .. }) if fault::is_late(&error) => {
             let (text, cause) = ("while proxying connection", fault::late());
@@ -517,7 +519,7 @@ fn say_end(s: &Session, result: Result<TunnelEnd, TunnelError>) {
     );
 }
 
-/// Bytes a second; 0: no limit.
+/// The rate in bytes a second. 0: no limit.
 pub fn rate(s: &mut Session, rate: Option<&Template>) -> u64 {
     let before = std::mem::replace(&mut s.doing, "connecting to upstream");
     let size = rate.map_or(0, |rate| rate.size(s));
@@ -525,13 +527,13 @@ pub fn rate(s: &mut Session, rate: Option<&Template>) -> u64 {
     size
 }
 
-/// Tells the server the client's address.
-fn introduce(s: &Session, version: u8, out: &mut Vec<u8>) {
+/// Writes the PROXY header with the client's address.
+fn write_proxy_header(s: &Session, version: u8, out: &mut Vec<u8>) {
     let ends = match (s.peer(), s.local()) {
         (Address::Inet(from), Address::Inet(to)) => Some((*from, *to)),
         _ => None,
     };
     let datagrams = s.wire().is_none();
-    let said = if version == 2 { tls::told(s) } else { Extras::default() };
-    proxy_protocol::write(version, ends, datagrams, &said, out);
+    let extras = if version == 2 { tls::proxy_header_extras(s) } else { Extras::default() };
+    proxy_protocol::write(version, ends, datagrams, &extras, out);
 }

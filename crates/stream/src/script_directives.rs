@@ -1,4 +1,5 @@
-//! Directives of scripts. The room of the scripts reads most of them; here stands what sessions need to know.
+//! Lua directives of `stream`. The Lua module in `weir-http` compiles the scripts; this file notes
+//! which phases have one.
 
 use weir_conf::{Directive as Line, Error};
 use weir_upstream::config::UpstreamBlock;
@@ -22,7 +23,7 @@ const TLS: &str = "How scripts' connections speak TLS.";
 const TIME: &str = "How long a script's socket may wait.";
 const ACCEPTED: &str = "Accepted, without an effect.";
 
-/// All of them.
+/// All Lua directives.
 pub static TABLE: &[StreamDirective] = &[
     line("ssl_client_hello_by_lua_block", HELLO, hello),
     line("ssl_client_hello_by_lua_file", HELLO, hello),
@@ -112,7 +113,8 @@ pub fn balancer(
     Ok(())
 }
 
-/// Whether a script of a server sees first messages of clients: it may choose the version before the server is known.
+/// Whether any server has `ssl_client_hello_by_lua`: such a script may set the TLS versions before
+/// the server is chosen.
 pub fn has_hello_script(lines: &[Line]) -> bool {
     let is_one = |d: &Line| d.name.bytes.starts_with(b"ssl_client_hello_by_lua");
     lines.iter().any(|d| is_one(d) || d.name.is("server") && d.block().iter().any(is_one))
@@ -130,7 +132,7 @@ fn certificate(s: &mut StreamScope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
-/// A script may stand once in a block, as a text or as a file.
+/// Allows one script of a phase in a block, `..._block` or `..._file`.
 fn only(s: &mut StreamScope<'_, '_>, d: &Line, family: &str) -> Result<(), Error> {
     if s.first_of(family) { Ok(()) } else { Err(d.problem("is duplicate")) }
 }

@@ -1,4 +1,4 @@
-//! Handshakes in which scripts take part.
+//! TLS handshakes with Lua scripts.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,16 +12,16 @@ use crate::session::Session;
 use crate::site::Server;
 use crate::tls::Accepted;
 
-/// What comes of the scripts.
+/// The result of the scripts.
 enum Scripted {
-    /// The client resumes a session: no script chooses its certificate.
+    /// The client resumes a TLS session, so no script chooses a certificate.
     Resumed(PendingHandshake, Arc<ServerContext>),
-    /// The handshake goes on.
+    /// The handshake goes on with these settings.
     Decided(Box<(Hello, Arc<ServerContext>, Decided)>),
 }
 
-/// Goes on behind the client's first message. `default` is the default server of the address; the session has the one that the
-/// client names.
+/// Runs the scripts after the ClientHello, and finishes the handshake. `default` is the default
+/// server of the address; the session already has the server that the client named.
 pub async fn answer(
     s: &mut Session,
     default: &'static Server,

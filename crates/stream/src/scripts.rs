@@ -1,4 +1,5 @@
-//! Scripts of sessions: what they see of a session, and when they run. nginx: stream-lua-nginx-module of OpenResty.
+//! Runs the Lua scripts of sessions, and gives them access to the session. nginx:
+//! stream-lua-nginx-module of OpenResty.
 
 use std::any::Any;
 use std::fmt::Arguments;
@@ -28,7 +29,7 @@ pub async fn certificate(s: &mut Session) -> Result<(), AcceptError> {
     }
 }
 
-/// `preread_by_lua`; the outcome if the session ends with it.
+/// `preread_by_lua`. Returns the outcome if the script ends the session.
 pub async fn preread(s: &mut Session) -> Option<Outcome> {
     let Some(scripts) = s.event_loop.scripts.get().cloned() else {
         return Some(Err(SessionError::Internal));
@@ -64,7 +65,7 @@ pub fn log(s: &mut Session) {
 }
 
 fn outcome(status: u16) -> Outcome {
-    if status == 200 { Ok(()) } else { Err(SessionError::Said(status)) }
+    if status == 200 { Ok(()) } else { Err(SessionError::Script(status)) }
 }
 
 impl ScriptedSession for Session {

@@ -1,6 +1,6 @@
-//! One session's way: its client, whether it may connect, what it is, and what is done with it.
-//! Phases are nginx's (ngx_stream_core_module): post-accept, preaccess, access, preread, content,
-//! log.
+//! Serves one session: finds the client's address, decides about access, looks at the first bytes,
+//! and runs the content. The phases are those of nginx (ngx_stream_core_module): post-accept,
+//! preaccess, access, preread, content, log.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -20,22 +20,23 @@ use weir_values::{Address, Subject, Template, forwarded};
 
 use crate::datagrams::FlowGuard;
 use crate::event_loop::LoopState;
-use crate::session::{Client, Session, complain};
+use crate::session::{Client, Session, log_client_error};
 use crate::settings::{PhaseScripts, SessionContent, listener};
 use crate::status::{self, Outcome, SessionError};
 use crate::{preread, proxy, scripts, tls};
 
-/// A connection that is passed on so often goes round in circles. nginx: NGX_STREAM_PASS_MAX_PASSES.
-const MOST_HANDED: u32 = 10;
+/// A connection that was passed on this often is taken for a cycle. nginx:
+/// NGX_STREAM_PASS_MAX_PASSES.
+const MAX_PASSES: u32 = 10;
 
-/// How long a client may take nothing of what `return` says. nginx: ngx_stream_return_write_handler.
+/// How long a client may leave the text of `return` unread. nginx: ngx_stream_return_write_handler.
 const RETURNING: Duration = Duration::from_secs(5);
 
 /// What `pass` does, for the log.
 const PASSING: &str = "passing connection to port";
 
 impl LoopState {
-    /// Takes an accepted socket (non-blocking) of the site's listening socket number `listen`.
+    /// Serves an accepted, non-blocking socket of the listening socket number `listen`.
     pub fn accepted(self: &Rc<Self>, fd: OwnedFd, peer: Address, listen: usize) {
         self.metrics.add(Metric::Accepted, 1);
         if let Ok(stream) = self.handle.stream(fd) {
@@ -44,28 +45,29 @@ impl LoopState {
         }
     }
 
-    /// Takes over a connection for the site's listening socket number `listen`.
+    /// Serves a connection that another listener's `pass` has given to the listening socket number
+    /// `listen`.
     pub fn take_over(self: &Rc<Self>, handed: HandedConnection, listen: usize) {
         self.handle.spawn(serve_on(self.clone(), handed, listen));
     }
 }
 
-/// Serves a connection from its first byte to its log line.
+/// Serves an accepted connection up to its access log line.
 pub async fn serve(event_loop: Rc<LoopState>, stream: Stream, peer: Address, listen: usize) {
     let presence = event_loop.open.begin();
     let local = || Address::local_of(&stream).and_then(|local| local.ip());
     let endpoint = event_loop.site.bound(listen).at(local);
     let server = event_loop.site.server(endpoint.hosts.default);
     if server.conf.tcp_nodelay {
-        // Unix sockets have no such thing, and no delay.
+        // Fails on Unix sockets, which do not delay anyway.
         let _ = stream.nodelay(true);
     }
     let client = Client::Connected(Rc::new(Wire::join(stream, None)));
-    begin(Session::new(event_loop, server, client, peer, listen), presence, &endpoint.protocols)
+    run(Session::new(event_loop, server, client, peer, listen), presence, &endpoint.protocols)
         .await;
 }
 
-/// Serves a connection that another listener has handed over.
+/// Serves a connection that another listener has passed on.
 pub async fn serve_on(event_loop: Rc<LoopState>, handed: HandedConnection, listen: usize) {
     let presence = event_loop.open.begin();
     let HandedConnection { wire, shown, peer, local, proxy, bytes, times } = handed;
@@ -73,22 +75,22 @@ pub async fn serve_on(event_loop: Rc<LoopState>, handed: HandedConnection, liste
     let server = event_loop.site.server(endpoint.hosts.default);
     let client = Client::Connected(Rc::new(wire));
     let mut s = Session::new(event_loop, server, client, peer, listen).at(local);
-    (s.shown, s.proxy, s.handed) = (shown, proxy, times);
+    (s.shown, s.proxy, s.passes) = (shown, proxy, times);
     s.unread = bytes;
-    begin(s, presence, &endpoint.protocols).await;
+    run(s, presence, &endpoint.protocols).await;
 }
 
-async fn begin(s: Session, presence: Presence, protocols: &Protocols) {
+async fn run(s: Session, presence: Presence, protocols: &Protocols) {
     let mut begun = BegunSession::new(s);
     let s = &mut begun.0;
     if protocols.proxy_protocol
-        && let Err(error) = balancer(s).await
+        && let Err(error) = read_proxy_header(s).await
     {
         s.outcome = Some(Err(error));
         return begun.log().end().await;
     }
-    let outcome = phases(s, &presence, protocols.ssl).await;
-    if s.leads && outcome.is_err() {
+    let outcome = run_phases(s, &presence, protocols.ssl).await;
+    if s.is_proxied && outcome.is_err() {
         let deferred = s.event_loop.site.listens()[s.listen].deferred == Deferred::On;
         let reads_first = protocols.proxy_protocol || protocols.ssl || s.conf().ssl_preread;
         proxy::take_unread(s, deferred || reads_first);
@@ -97,7 +99,7 @@ async fn begin(s: Session, presence: Presence, protocols: &Protocols) {
     begun.log().end().await;
 }
 
-/// Serves a session of datagrams, of which this was the first.
+/// Serves a datagram session, which `first` begins.
 pub async fn datagrams(place: FlowGuard, first: Vec<u8>, peer: Address) {
     let event_loop = place.event_loop.clone();
     let presence = event_loop.open.begin();
@@ -107,13 +109,14 @@ pub async fn datagrams(place: FlowGuard, first: Vec<u8>, peer: Address) {
     let s = &mut begun.0;
     s.received = first.len() as u64;
     s.unread = first;
-    s.outcome = Some(phases(s, &presence, false).await);
+    s.outcome = Some(run_phases(s, &presence, false).await);
 }
 
-/// A session that has begun. Its end is the log phase, whatever ends it.
+/// A running session. Dropping it runs the log phase, so that any end is logged.
 struct BegunSession(Session);
 
-/// What is left to do when a session is in the log. It is small: no session's task grows by it.
+/// What remains to do after the log phase. It is small, so that it does not enlarge each session's
+/// task.
 struct SessionEnding {
     event_loop: Rc<LoopState>,
     client: Option<Rc<Wire>>,
@@ -121,7 +124,8 @@ struct SessionEnding {
 }
 
 impl SessionEnding {
-    /// The session is in the log before the client sees the connection end.
+    /// Closes the connection once the access log line is written: a client that sees the end finds
+    /// the line in the log.
     async fn end(self) {
         let Some(client) = self.client else { return };
         self.event_loop.logs.written(&self.event_loop.handle).await;
@@ -133,10 +137,10 @@ impl SessionEnding {
 }
 
 impl BegunSession {
-    /// The log phase.
+    /// Runs the log phase.
     fn log(mut self) -> SessionEnding {
         let s = &mut self.0;
-        s.ending = true;
+        s.ends_in_order = true;
         SessionEnding { event_loop: s.event_loop.clone(), client: s.wire(), answered: s.answered }
     }
 
@@ -157,10 +161,10 @@ impl Drop for BegunSession {
             return;
         }
         if s.outcome.is_none() {
-            proxy::note_end(s);
+            proxy::record_passed(s);
         }
-        // Its loop ends, and waits no longer for it.
-        if s.outcome.is_none() && s.leads && s.event_loop.retiring() {
+        // The worker exits and does not wait for the session any longer.
+        if s.outcome.is_none() && s.is_proxied && s.event_loop.retiring() {
             s.log(Level::Info, format_args!("shutdown timeout while {}", proxy::doing(s)));
         }
         let outcome = *s.outcome.get_or_insert(Ok(()));
@@ -185,8 +189,8 @@ impl Drop for BegunSession {
             let root = None;
             Some(weir_values::log::NamedLine { path, root, cache, line, connection, log, about })
         });
-        // One that ends in order says so once it is in the log.
-        if !s.ending
+        // After an orderly end, `SessionEnding` closes the connection.
+        if !s.ends_in_order
             && let Some(client) = s.wire()
         {
             client.close_notify();
@@ -194,8 +198,8 @@ impl Drop for BegunSession {
     }
 }
 
-/// Reads what a balancer puts before the client's own bytes.
-async fn balancer(s: &mut Session) -> Outcome {
+/// Reads the PROXY header.
+async fn read_proxy_header(s: &mut Session) -> Outcome {
     let timeout = s.conf().proxy_protocol_timeout;
     let Some(client) = s.wire() else { return Ok(()) };
     client.set_deadline(Some(s.event_loop.handle.now() + timeout));
@@ -212,24 +216,24 @@ async fn balancer(s: &mut Session) -> Outcome {
         Err(ProxyHeaderError::Invalid(error)) => Err(no_header(s, &error)),
         Err(ProxyHeaderError::Closed) => Err(no_header(s, &cut_short(b""))),
         Err(ProxyHeaderError::Io(error)) => {
-            complain(s, &error, "reading PROXY protocol");
-            // A part of a header is a broken one. Without a byte there was none.
+            log_client_error(s, &error, "reading PROXY protocol");
+            // Part of a header is an error of the client. Without a byte it just left.
             Err(if is_empty { SessionError::ClientLeft } else { SessionError::BadRequest })
         }
     }
 }
 
-/// What came of the client is no header.
+/// Logs an invalid PROXY header.
 fn no_header(s: &Session, error: &HeaderError) -> SessionError {
     s.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
     SessionError::BadRequest
 }
 
-/// The phases.
-async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Outcome {
+/// Runs the phases before the log phase.
+async fn run_phases(s: &mut Session, presence: &Presence, ssl: bool) -> Outcome {
     let conf = s.conf();
     doing::note("the preaccess phase", "", s.server);
-    real(s);
+    find_real_client(s);
     s.doing = "initializing session";
     for (variable, value) in &conf.sets {
         let value = value.eval(s).into_owned();
@@ -251,7 +255,8 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Outcome {
     }
     s.doing = "";
     if ssl {
-        // What few sessions go through, and none rests in, is no part of every session's task.
+        // Boxed, to keep the future of each session small: few sessions go through it, and none
+        // stays long.
         Box::pin(tls::accept(s)).await?;
     }
     let PhaseScripts { preread: has_script, early, .. } = s.conf().scripts;
@@ -262,7 +267,7 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Outcome {
         return outcome;
     }
     if s.conf().ssl_preread {
-        preread::look(s).await?;
+        preread::read_client_hello(s).await?;
     }
     if has_script
         && !early
@@ -273,14 +278,14 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Outcome {
     doing::note("the content phase", "", s.server);
     match &s.conf().content {
         SessionContent::None => Err(SessionError::Internal),
-        SessionContent::Return(text) => answer(s, text).await,
+        SessionContent::Return(text) => return_text(s, text).await,
         SessionContent::Script => Box::pin(scripts::content(s)).await,
         SessionContent::Group(id) => proxy::pass(s, presence, proxy::ProxyTarget::Group(*id)).await,
         SessionContent::Computed(address) => {
             let target = proxy::compute(s, address).await?;
             proxy::pass(s, presence, target).await
         }
-        SessionContent::Pass(to) => hand(s, to),
+        SessionContent::Pass(to) => pass_to_listener(s, to),
         SessionContent::PassTo(to) => {
             s.doing = PASSING;
             let text = to.eval(s).into_owned();
@@ -289,26 +294,27 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Outcome {
                 s.log(Level::Error, format_args!("{why} in pass \"{text}\""));
                 SessionError::Internal
             })?;
-            hand(s, &to)
+            pass_to_listener(s, &to)
         }
     }
 }
 
-/// Runs the script of the preread phase; the outcome if the session ends with it.
+/// Runs the script of the preread phase. Returns the outcome if it ends the session.
 async fn preread_script(s: &mut Session) -> Option<Outcome> {
     doing::note("the preread phase", "", s.server);
     Box::pin(scripts::preread(s)).await
 }
 
-/// The client behind a balancer that is believed. nginx: ngx_stream_realip_module.
-fn real(s: &mut Session) {
+/// Takes the client's address from the PROXY header, if `set_real_ip_from` trusts its sender.
+/// nginx: ngx_stream_realip_module.
+fn find_real_client(s: &mut Session) {
     let header = s.proxy.as_ref();
     let introduced = |header| forwarded::introduced(&s.connected, header, &s.conf().believed);
     s.real = header.and_then(|header| introduced(header));
 }
 
 /// `return`
-async fn answer(s: &mut Session, text: &Template) -> Outcome {
+async fn return_text(s: &mut Session, text: &Template) -> Outcome {
     s.doing = "returning text";
     let text = text.eval(s).into_owned();
     let length = text.len() as u64;
@@ -331,41 +337,42 @@ async fn answer(s: &mut Session, text: &Template) -> Outcome {
     Ok(())
 }
 
-/// What the client still sends must not cost it the answer: a socket that is closed with unread bytes is reset.
+/// Shuts down writing, and reads what the client has sent. Closing a socket with unread bytes would
+/// reset the connection and lose the answer.
 fn linger(client: &Wire) {
     if client.shutdown_write().is_err() {
         return;
     }
     let mut buf = Vec::with_capacity(4096);
-    // Only what is there: a client that keeps sending still sees the end.
+    // Reads only what has arrived: a client that goes on sending must still see the end.
     while matches!(client.try_recv(&mut buf), Ok(Some(n)) if n > 0) {
         buf.clear();
     }
 }
 
-/// `pass`: the connection is another listener's from now on, and that one logs what becomes of it.
-fn hand(s: &mut Session, to: &Address) -> Outcome {
+/// `pass`: gives the connection to another listener, which also logs it.
+fn pass_to_listener(s: &mut Session, to: &Address) -> Outcome {
     s.doing = PASSING;
     if s.wire().is_none() {
         s.log(Level::Error, format_args!("cannot pass udp connection"));
         return Err(SessionError::Internal);
     }
-    if s.handed >= MOST_HANDED {
+    if s.passes >= MAX_PASSES {
         s.log(Level::Error, format_args!("stream pass cycle"));
         return Err(SessionError::Internal);
     }
-    // nginx cannot give back what it has read through TLS.
+    // As nginx, which cannot give back what it has read through TLS.
     if !s.unread.is_empty() && s.wire().is_some_and(|client| client.is_tls()) {
         s.log(Level::Error, format_args!("cannot pass connection with preread data"));
         return Err(SessionError::Internal);
     }
-    let hand = s.event_loop.hand.borrow().clone();
-    let Some(take_over) = hand.and_then(|hand| hand(to)) else {
+    let lookup = s.event_loop.listener_lookup.borrow().clone();
+    let Some(take_over) = lookup.and_then(|lookup| lookup(to)) else {
         s.log(Level::Error, format_args!("port not found for \"{to}\""));
         return Ok(());
     };
     let (peer, local) = (s.peer().clone(), to.clone());
-    let (proxy, times) = (s.proxy.take(), s.handed + 1);
+    let (proxy, times) = (s.proxy.take(), s.passes + 1);
     let (shown, bytes) = (s.shown.take(), std::mem::take(&mut s.unread));
     let wire = s.leave().ok_or(SessionError::Internal)?;
     take_over(HandedConnection { wire, shown, peer, local, proxy, bytes, times });

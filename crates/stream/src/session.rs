@@ -1,4 +1,4 @@
-//! One session, and its answers to variables.
+//! One session, and the data that its variables show.
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell};
@@ -30,35 +30,35 @@ use crate::site::Server;
 use crate::status::Outcome;
 use crate::variables;
 
-/// One try to reach a server.
+/// One attempt to connect to an upstream server.
 #[derive(Debug)]
 pub struct Attempt {
-    /// The server's name, or the group's if no server of it was available.
+    /// The server's name, or the group's if none of its servers was available.
     pub name: Arc<str>,
     /// When it began.
     pub started: Instant,
-    /// The handshake with the server has begun.
+    /// Whether the TLS handshake with the server has begun.
     pub secures: bool,
-    /// How long until there was a connection.
+    /// How long the connect took.
     pub connect: Option<Duration>,
     /// How long until the server's first bytes.
     pub first: Option<Duration>,
-    /// How long in all.
+    /// How long the attempt and its relay took in all.
     pub whole: Option<Duration>,
     /// Bytes to the server.
     pub sent: u64,
     /// Bytes from the server.
     pub received: u64,
-    /// Why the server failed, and the error number of the system call.
+    /// Why the attempt failed, and the system call's errno.
     pub fault: Cell<Option<(Failure, Option<i32>)>>,
 }
 
-/// What a session has of its client.
+/// The client's side of a session.
 #[derive(Clone)]
 pub enum Client {
     /// A connection.
     Connected(Rc<Wire>),
-    /// It is not this session's any more.
+    /// The connection was passed to another listener.
     Gone,
     /// Datagrams.
     Sending(Rc<FlowGuard>),
@@ -68,15 +68,15 @@ pub enum Client {
 pub struct Session {
     /// The loop's state.
     pub event_loop: Rc<LoopState>,
-    /// The server with the settings that count.
+    /// The server block whose settings apply.
     pub server: &'static Server,
     /// Its client.
     pub client: Client,
-    /// Which listening socket it came from.
+    /// The number of the listening socket.
     pub listen: usize,
-    /// The address that connected.
+    /// The address of the connection's other end.
     pub connected: Address,
-    /// The client behind that address.
+    /// The client's address from the PROXY header, if its sender is trusted.
     pub real: Option<Address>,
     local: OnceCell<Address>,
     number: u64,
@@ -84,48 +84,48 @@ pub struct Session {
     pub started: Instant,
     values: VariableValues,
     captures: Captures,
-    /// What a balancer in front said.
+    /// The PROXY header.
     pub proxy: Option<Box<ProxyHeader>>,
-    /// What was read of the client before the session leads anywhere.
+    /// Bytes that were read from the client before the content.
     pub unread: Vec<u8>,
-    /// What the client's first message said.
+    /// The client's ClientHello, from `ssl_preread`.
     pub hello: Option<Hello>,
-    /// One is looked for, and nothing speaks against it yet.
-    pub looked: bool,
-    /// What the handshake with the client has shown.
+    /// Whether `ssl_preread` reads a ClientHello, and the bytes so far may be one.
+    pub may_be_hello: bool,
+    /// What the TLS handshake with the client showed.
     pub shown: Option<Box<Shown>>,
-    /// What `limit_conn` came to.
+    /// Its places under `limit_conn`.
     pub held: HeldPlaces,
-    /// What counts it for status pages.
+    /// Counts it in its `status_zone`.
     pub counting: Option<Counting>,
-    /// What is being done with it, for the log; nothing where a message says so itself.
+    /// What the session does at present, for the log. Empty where messages name it themselves.
     pub doing: &'static str,
-    /// It is to lead to a server.
-    pub leads: bool,
-    /// The client has been sent a text, and may not have read it when the connection ends.
+    /// Whether the session is proxied.
+    pub is_proxied: bool,
+    /// Whether the client was sent a text, which it may not have read when the connection ends.
     pub answered: bool,
-    /// It has come to its end in order.
-    pub ending: bool,
-    /// How it ended, once it has.
+    /// Whether the session has run to its end, and was not dropped before.
+    pub ends_in_order: bool,
+    /// Its result, once it has ended.
     pub outcome: Option<Outcome>,
-    /// Bytes from the client that were read before it was passed on.
+    /// Bytes that were received from the client before the relay.
     pub received: u64,
-    /// Bytes to the client besides those that were passed.
+    /// Bytes that were sent to the client besides those of the relay.
     pub sent: u64,
-    /// How often `pass` has handed it over.
-    pub handed: u32,
-    /// What is passing.
+    /// How often `pass` has passed the connection on.
+    pub passes: u32,
+    /// Bytes of the relay.
     pub passed: Rc<PassedBytes>,
-    /// The tries to reach a server.
+    /// The attempts to connect to upstream servers.
     pub attempts: Vec<Attempt>,
-    /// What its scripts keep with it.
+    /// The Lua state of its scripts.
     pub seat: Option<Box<dyn Any>>,
-    /// The handshake, while scripts decide in it.
+    /// The TLS handshake, while scripts take part in it.
     pub handshake: Option<Box<Handshake>>,
 }
 
 impl Session {
-    /// A session that begins.
+    /// A session at its beginning.
     pub fn new(
         event_loop: Rc<LoopState>,
         server: &'static Server,
@@ -153,18 +153,18 @@ impl Session {
             proxy: None,
             unread: Vec::new(),
             hello: None,
-            looked: false,
+            may_be_hello: false,
             shown: None,
             held: HeldPlaces::default(),
             counting: server.conf.status_zone.as_ref().map(StatusZone::begin),
             doing: "",
-            leads: false,
+            is_proxied: false,
             answered: false,
-            ending: false,
+            ends_in_order: false,
             outcome: None,
             received: 0,
             sent: 0,
-            handed: 0,
+            passes: 0,
             passed,
             attempts: Vec::new(),
             seat: None,
@@ -172,12 +172,12 @@ impl Session {
         }
     }
 
-    /// The same at this address.
+    /// Sets the local address, for a connection that was passed on.
     pub fn at(self, local: Address) -> Session {
         Session { local: local.into(), ..self }
     }
 
-    /// Its client's connection, where there is one.
+    /// The client's connection. `None` for datagrams.
     pub fn wire(&self) -> Option<Rc<Wire>> {
         match &self.client {
             Client::Connected(wire) => Some(wire.clone()),
@@ -185,7 +185,7 @@ impl Session {
         }
     }
 
-    /// `udp `, as the log begins where no connection is meant.
+    /// The word before `client` and `proxy` in log lines: `udp ` for datagrams.
     pub fn kind(&self) -> &'static str {
         match self.client {
             Client::Sending(_) => "udp ",
@@ -193,9 +193,9 @@ impl Session {
         }
     }
 
-    /// Takes the connection away, if no other task holds it.
+    /// Takes the connection out of the session. `None` if another task holds it too.
     pub fn leave(&mut self) -> Option<Wire> {
-        // It is known from now on.
+        // The address must be read while the socket is here.
         self.local();
         match std::mem::replace(&mut self.client, Client::Gone) {
             Client::Connected(wire) => Rc::try_unwrap(wire).ok(),
@@ -203,7 +203,7 @@ impl Session {
         }
     }
 
-    /// From now on TLS is spoken with the client; false if there is no connection.
+    /// Puts TLS on the client's connection. False if there is none.
     pub fn secure(&mut self, secured: Secured) -> bool {
         let Some(wire) = self.leave() else { return false };
         let (stream, _) = wire.part();
@@ -226,12 +226,12 @@ impl Session {
         self.sent + self.passed.down_sent.get()
     }
 
-    /// Writes to the error log, without what else is said of it.
+    /// Writes to the error log without the description of the session.
     pub fn log_bare(&self, level: Level, text: Arguments<'_>) {
         self.conf().error_log.write(level, Some(self.number), text);
     }
 
-    /// Logs a failed operation, and says whose fault it was.
+    /// Logs a failed operation. Returns whose fault it was, and notes it in the attempt.
     pub fn log_failed(&self, failed: FailedOperation) -> Blame {
         self.log(failed.level, format_args!("{}", failed.text));
         if let (Some(attempt), Blame::Peer(failure)) = (self.attempts.last(), failed.blame) {
@@ -240,7 +240,7 @@ impl Session {
         failed.blame
     }
 
-    /// Appends what the error log is told of the session, and what it is doing.
+    /// Appends the session's present action and its description to a log line.
     pub fn describe_moment(&self, line: &mut String) {
         if !self.doing.is_empty() {
             let _ = write!(line, " while {}", self.doing);
@@ -248,11 +248,11 @@ impl Session {
         self.describe(line);
     }
 
-    /// Appends what the error log is told of the session.
+    /// Appends the description of the session to a log line.
     pub fn describe(&self, line: &mut String) {
         let local = &self.event_loop.site.listens()[self.listen].address;
         let _ = write!(line, ", {}client: {}, server: {local}", self.kind(), self.peer().host());
-        // Bytes of a connection that wait for a server have come as well. A first datagram counts from the beginning.
+        // Unread bytes of a connection have been received too. A first datagram is already counted.
         let waiting = if self.wire().is_some() { self.unread.len() as u64 } else { 0 };
         let (received, sent) = (self.bytes_received() + waiting, self.bytes_sent());
         if let Some(attempt) = self.attempts.last() {
@@ -266,7 +266,7 @@ impl Session {
                  bytes from/to upstream:{from}/{to}",
                 attempt.name
             );
-        } else if self.leads {
+        } else if self.is_proxied {
             let _ = write!(
                 line,
                 ", bytes from/to client:{received}/{sent}, bytes from/to upstream:0/0"
@@ -338,8 +338,8 @@ impl Subject for Session {
     }
 }
 
-/// Logs that a client took too long, or what failed.
-pub fn complain(s: &Session, error: &io::Error, doing: &str) {
+/// Logs a failed read from the client, or its time-out.
+pub fn log_client_error(s: &Session, error: &io::Error, doing: &str) {
     if fault::is_late(error) {
         let cause = fault::late();
         s.log(Level::Info, format_args!("client timed out {} while {doing}", Cause(&cause)));
@@ -349,13 +349,13 @@ pub fn complain(s: &Session, error: &io::Error, doing: &str) {
     }
 }
 
-/// Waits for something, unless a session of datagrams is to end before. A connection that its client closes
-/// meanwhile goes on, as in nginx: what the client sent before is still to arrive.
-pub async fn unless_over<T>(s: &Session, what: impl Future<Output = T>) -> Option<T> {
+/// Waits for `what`, unless a datagram session must end before. A TCP session goes on if its client
+/// closes meanwhile, as in nginx: the bytes that the client sent before must still be relayed.
+pub async fn unless_ended<T>(s: &Session, what: impl Future<Output = T>) -> Option<T> {
     let what = Box::pin(what);
     match &s.client {
         Client::Connected(_) | Client::Gone => Some(what.await),
-        Client::Sending(place) => match either(what, std::pin::pin!(place.flow.over())).await {
+        Client::Sending(place) => match either(what, std::pin::pin!(place.flow.ended())).await {
             Either::Left(done) => Some(done),
             Either::Right(_) => None,
         },

@@ -17,13 +17,13 @@ use weir_values::log;
 use weir_values::status::StatusZone;
 use weir_values::{Address, Cidr, Template, VariableId};
 
-/// Groups of servers; nothing binds a session to one of them.
+/// The upstream groups of `stream`. Unlike those of `http`, they have no sticky sessions.
 pub type Groups = Upstreams<GroupScript>;
 
-/// What only a group of `stream` has.
+/// Settings that only groups of `stream` have.
 #[derive(Debug, Default)]
 pub struct GroupScript {
-    /// `balancer_by_lua`: a script chooses the servers.
+    /// Whether `balancer_by_lua` chooses the servers.
     pub chooses: bool,
 }
 
@@ -33,7 +33,7 @@ impl GroupExtras for GroupScript {
     }
 }
 
-/// Settings of a server; a block inside begins with a clone of those around it.
+/// Settings of a block. An inner block starts with a clone of the outer ones.
 #[derive(Debug, Clone)]
 pub struct StreamConf {
     /// `error_log`
@@ -60,7 +60,7 @@ pub struct StreamConf {
     pub access: Rules,
     /// `limit_conn`
     pub limits: Limits,
-    /// What those above a limit are told.
+    /// `limit_conn_log_level`, `limit_conn_dry_run`
     pub refusal: LimitLogging,
     /// `access_log`
     pub log: log::Conf,
@@ -74,9 +74,9 @@ pub struct StreamConf {
     pub tls: TlsConf,
     /// `set`, in order.
     pub sets: Vec<(VariableId, Template)>,
-    /// Scripts of phases before and behind the content.
+    /// Which phases have scripts.
     pub scripts: PhaseScripts,
-    /// What is done with sessions.
+    /// The content handler of sessions.
     pub content: SessionContent,
 }
 
@@ -95,18 +95,18 @@ pub struct PhaseScripts {
     pub log: bool,
 }
 
-/// What is done with a session.
+/// What a server does with its sessions.
 #[derive(Debug, Clone)]
 pub enum SessionContent {
-    /// Nothing was said: sessions end with status 500.
+    /// No content directive: sessions end with status 500.
     None,
     /// `return`
     Return(Template),
-    /// `proxy_pass` to a group, or to an address of the configuration.
+    /// `proxy_pass` without variables.
     Group(GroupId),
     /// `proxy_pass` with variables.
     Computed(Template),
-    /// `pass` to a listener of this server.
+    /// `pass` without variables.
     Pass(Address),
     /// `pass` with variables.
     PassTo(Template),
@@ -116,7 +116,7 @@ pub enum SessionContent {
 
 impl SessionContent {
     /// Whether it is `proxy_pass`.
-    pub fn leads(&self) -> bool {
+    pub fn is_proxied(&self) -> bool {
         matches!(self, SessionContent::Group(_) | SessionContent::Computed(_))
     }
 }
@@ -130,7 +130,8 @@ pub struct Proxy {
     pub timeout: Duration,
     /// `proxy_buffer_size`
     pub buffer: usize,
-    /// What reads grow to: no further, where the size is said.
+    /// How far the buffer of a relay may grow. A `proxy_buffer_size` in the configuration is the
+    /// limit.
     pub most: usize,
     /// `proxy_upload_rate`
     pub upload_rate: Option<Template>,
@@ -142,13 +143,13 @@ pub struct Proxy {
     pub tries: u32,
     /// `proxy_next_upstream_timeout`
     pub next_timeout: Duration,
-    /// `proxy_protocol`: its version.
+    /// The version of the PROXY header for servers: 1, or 2. `None`: no header.
     pub proxy_protocol: Option<u8>,
     /// `proxy_half_close`
     pub half_close: bool,
     /// `proxy_requests`; 0: any number.
     pub requests: u64,
-    /// `proxy_responses`, to each of them.
+    /// `proxy_responses`: answers to each datagram.
     pub responses: Option<u64>,
     /// `proxy_bind`
     pub bind: Option<Bind>,
@@ -185,7 +186,7 @@ impl Default for Proxy {
 }
 
 impl Proxy {
-    /// How a server is reached from this address until then.
+    /// Options of a connection to a server, from this local address and with this deadline.
     pub fn options(&self, from: Option<SocketAddr>, until: Instant) -> ConnectOptions {
         ConnectOptions {
             deadline: Some(until),
@@ -231,7 +232,7 @@ impl StreamConf {
 #[derive(Debug, Clone)]
 pub struct TlsConf {
     pub(crate) server: server::Conf,
-    /// What these come to.
+    /// The context that these settings make.
     pub context: Option<Arc<ServerContext>>,
     pub(crate) handshake_timeout: Duration,
     pub(crate) alpn: Vec<Vec<u8>>,
@@ -253,7 +254,7 @@ impl Default for TlsConf {
     }
 }
 
-/// The address of `pass`, which is looked up nowhere. The error is nginx's text.
+/// Parses the address of `pass`. No name is resolved. Errors have nginx's texts.
 pub fn listener(text: &[u8]) -> Result<Address, &'static str> {
     let url = Url::parse(text, false)?;
     match (url.address, url.port) {

@@ -26,7 +26,7 @@ use crate::settings::{Groups, StreamConf};
 /// A `server` block.
 #[derive(Debug)]
 pub struct Server {
-    /// Its place among the `server` blocks.
+    /// Its index among the `server` blocks.
     pub number: usize,
     /// Its settings.
     pub conf: StreamConf,
@@ -34,7 +34,7 @@ pub struct Server {
     pub names: Vec<ServerName>,
     /// The first address that it listens on.
     pub address: Address,
-    /// For complaints.
+    /// The block's position in the configuration, for errors.
     pub at: Spot,
 }
 
@@ -52,21 +52,21 @@ impl Blamed for Server {
     }
 }
 
-/// What a site is made of.
+/// The parts of a site.
 pub struct SiteParts {
-    /// Servers with what they listen on.
+    /// The server blocks with their `listen` lines.
     pub servers: Vec<(Server, Vec<ListenLine>)>,
     /// All variables.
     pub variables: Variables<Session>,
     /// Groups of upstream servers.
     pub upstreams: Groups,
-    /// `health_check`s.
+    /// `health_check` lines.
     pub checks: Vec<StreamCheck>,
-    /// Files that sessions are logged to.
+    /// Access log files.
     pub targets: Vec<LogTarget>,
-    /// Responses that are fetched to be sent along with certificates.
+    /// OCSP responses to fetch and staple.
     pub staplings: Vec<Stapling>,
-    /// Certificates that peers are shown.
+    /// The certificates of the configuration, for metrics.
     pub certificates: BTreeSet<CertificateFacts>,
     /// `error_log` outside of any server.
     pub main_log: Arc<Log>,
@@ -78,22 +78,22 @@ pub struct SiteParts {
 #[derive(Debug)]
 pub struct Site {
     sockets: Vec<Listen>,
-    /// For each socket.
+    /// The endpoints of each socket.
     bound: Vec<BoundSocket<ListenEndpoint>>,
     servers: Vec<Server>,
     /// All variables.
     pub variables: Variables<Session>,
     /// Groups of upstream servers.
     pub upstreams: Groups,
-    /// `health_check`s.
+    /// `health_check` lines.
     pub checks: Vec<Arc<StreamCheck>>,
-    /// `status_zone`s.
+    /// The zones of `status_zone`.
     pub status_zones: Vec<Arc<StatusZone>>,
-    /// Files that sessions are logged to.
+    /// Access log files.
     pub targets: Vec<Arc<LogTarget>>,
-    /// Responses that are fetched to be sent along with certificates.
+    /// OCSP responses to fetch and staple.
     pub staplings: Vec<Arc<Stapling>>,
-    /// Certificates that peers are shown.
+    /// The certificates of the configuration, for metrics.
     pub certificates: BTreeSet<CertificateFacts>,
     /// `error_log` outside of any server.
     pub main_log: Arc<Log>,
@@ -101,27 +101,27 @@ pub struct Site {
     pub threshold: Duration,
 }
 
-/// What one address leads to.
+/// A listening address.
 #[derive(Debug)]
 pub struct ListenEndpoint {
     /// Its servers.
     pub hosts: Hosts,
-    /// What is spoken on it before anything else.
+    /// Whether its connections begin with a PROXY header, and whether they use TLS.
     pub protocols: Protocols,
 }
 
 impl Site {
-    /// The groups whose servers stand in files.
+    /// The groups with a `servers_file`.
     pub fn groups_in_files(&self) -> impl Iterator<Item = (Arc<Group>, Arc<ServersFile>)> {
         self.upstreams.in_files()
     }
 
-    /// All groups of servers.
+    /// All upstream groups.
     pub fn groups(&self) -> Vec<Arc<Group>> {
         self.upstreams.all().map(|upstream| upstream.group.clone()).collect()
     }
 
-    /// Puts a site together.
+    /// Makes a site of its parts.
     pub fn new(parts: SiteParts, warnings: &mut Vec<Error>) -> Result<Site, Error> {
         let (mut lines, mut servers) = (Vec::new(), Vec::new());
         for (i, (server, listens)) in parts.servers.into_iter().enumerate() {
@@ -171,34 +171,34 @@ impl Site {
         })
     }
 
-    /// The sockets to open; connections are handed over with an index into this list.
+    /// The sockets to open. Connections arrive with an index into this list.
     pub fn listens(&self) -> &[Listen] {
         &self.sockets
     }
 
-    /// Where stalls are logged that belong to no server in particular.
+    /// The log and threshold for stalls outside of any server.
     pub fn stall_defaults(&self) -> StallDefaults {
         StallDefaults { log: self.main_log.clone(), threshold: self.threshold }
     }
 
-    /// Whether an `error_log` of it is stderr.
+    /// Whether any `error_log` is stderr.
     pub fn logs_to_stderr(&self) -> bool {
         let logs = self.servers.iter().map(|server| &server.conf.error_log);
         logs.chain([&self.main_log]).any(|log| log.has_stderr())
     }
 
-    /// A server by its place.
+    /// The server with this index.
     pub fn server(&self, id: ServerId) -> &Server {
         &self.servers[id.0 as usize]
     }
 
-    /// Where a connection of a socket leads.
+    /// The endpoints of a listening socket.
     pub fn bound(&self, listen: usize) -> &BoundSocket<ListenEndpoint> {
         &self.bound[listen]
     }
 }
 
-/// A server that speaks TLS must have a certificate.
+/// Refuses a TLS server without a certificate.
 fn check_certificates(group: &AddressGroup<'_>, servers: &[Server]) -> Result<(), Error> {
     let of = |id: &ServerId| servers.get(id.0 as usize);
     let default = group.default.as_ref().or(group.servers.first()).and_then(of);

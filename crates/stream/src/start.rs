@@ -1,4 +1,4 @@
-//! How a loop's state begins, and the tasks that it starts.
+//! Makes a loop's state and starts its background tasks.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -38,7 +38,7 @@ impl LoopState {
             resolvers: Resolvers::telling(&site.main_log),
             logs: Writers::new(&site.targets, &site.main_log),
             offset: Offset::default(),
-            hand: RefCell::new(None),
+            listener_lookup: RefCell::new(None),
             scripts: OnceCell::new(),
             certificates: CertificateCache::default(),
             upstream_certificates: CertificateCache::default(),
@@ -47,16 +47,16 @@ impl LoopState {
             retiring: Cell::new(None),
         });
         if identity.index == 0 {
-            let told = Rc::downgrade(&event_loop);
-            let retiring = move || told.upgrade().is_none_or(|event_loop| event_loop.retiring());
+            let weak = Rc::downgrade(&event_loop);
+            let retiring = move || weak.upgrade().is_none_or(|event_loop| event_loop.retiring());
             weir_ssl::ocsp::staple::start(&event_loop.handle, &site.staplings, retiring.clone());
-            let looker = NameUpdater {
+            let updater = NameUpdater {
                 handle: event_loop.handle.clone(),
                 resolvers: event_loop.resolvers.clone(),
                 log: site.main_log.clone(),
                 retiring: Box::new(retiring),
             };
-            dynamic::start(&site.upstreams, &Rc::new(looker));
+            dynamic::start(&site.upstreams, &Rc::new(updater));
             if identity.worker == 0 {
                 start_checks(&event_loop);
             }
@@ -65,13 +65,13 @@ impl LoopState {
     }
 }
 
-/// Starts the checks of a configuration, on one loop of one worker.
+/// Starts the health checks of a configuration. They run on one loop of one worker.
 fn start_checks(event_loop: &Rc<LoopState>) {
-    let told = Rc::downgrade(event_loop);
+    let weak = Rc::downgrade(event_loop);
     let watcher = Rc::new(Watcher {
         handle: event_loop.handle.clone(),
         log: event_loop.site.main_log.clone(),
-        retiring: Box::new(move || told.upgrade().is_none_or(|event_loop| event_loop.retiring())),
+        retiring: Box::new(move || weak.upgrade().is_none_or(|event_loop| event_loop.retiring())),
     });
     for check in &event_loop.site.checks {
         if let Some(upstream) = event_loop.site.upstreams.get(check.group) {

@@ -1,31 +1,31 @@
 //! How sessions end, as `$status` shows it.
 
-/// How a session came out.
+/// The result of a session.
 pub type Outcome = Result<(), SessionError>;
 
-/// Why a session ends before its content is done. The log has the details.
+/// Why a session ended early. The log has the details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionError {
-    /// The client left, or sent nothing in time. nginx does not count that as a failure.
+    /// The client closed the connection, or sent nothing in time. As in nginx, that is no failure.
     ClientLeft,
-    /// The client sent what it should not.
+    /// The client sent something invalid.
     BadRequest,
-    /// A rule keeps the client out.
+    /// `deny` refused the client.
     Forbidden,
-    /// weir or its configuration cannot serve the session.
+    /// A failure of weir or of its configuration.
     Internal,
-    /// No server answered.
+    /// No upstream server could be reached.
     BadGateway,
-    /// A limit keeps the client out.
+    /// `limit_conn` refused the client.
     Unavailable,
-    /// A script said this status.
-    Said(u16),
+    /// A script ended the session with this status.
+    Script(u16),
 }
 
-/// The code of a session that came to its end in order.
+/// The status of a session that ended normally.
 const OK: u16 = 200;
 
-/// What `$status` and the counts of `status_zone` show of a session that ended.
+/// The status of an ended session, for `$status` and `status_zone`.
 pub fn code(outcome: Outcome) -> u16 {
     match outcome {
         Ok(()) | Err(SessionError::ClientLeft) => OK,
@@ -34,6 +34,6 @@ pub fn code(outcome: Outcome) -> u16 {
         Err(SessionError::Internal) => 500,
         Err(SessionError::BadGateway) => 502,
         Err(SessionError::Unavailable) => 503,
-        Err(SessionError::Said(status)) => status,
+        Err(SessionError::Script(status)) => status,
     }
 }

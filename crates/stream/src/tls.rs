@@ -1,4 +1,5 @@
-//! TLS of sessions: for their clients (nginx: ngx_stream_ssl_module) and to servers (`proxy_ssl`).
+//! TLS of sessions: with clients (nginx: ngx_stream_ssl_module) and with upstream servers
+//! (`proxy_ssl`).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,12 +27,12 @@ use crate::session::Session;
 use crate::settings::PhaseScripts;
 use crate::status::{Outcome, SessionError};
 
-/// The longest name of a protocol (RFC 7301, section 3.1).
-const LONGEST: usize = 255;
+/// The longest name of an ALPN protocol (RFC 7301, section 3.1).
+const MAX_ALPN: usize = 255;
 
 const ROWS: &[SslDirective<Session, server::Conf>] = server::rows();
 
-/// The directives of TLS for clients.
+/// `ssl_...` directives that `http` has too.
 pub static FOR_CLIENTS: [StreamDirective; ROWS.len()] = {
     let row = StreamDirective { name: "", help: "", set: Set::Line(for_clients) };
     let mut all = [row; ROWS.len()];
@@ -45,11 +46,11 @@ pub static FOR_CLIENTS: [StreamDirective; ROWS.len()] = {
 };
 
 fn for_clients(s: &mut StreamScope<'_, '_>, d: &Line) -> Result<(), Error> {
-    let said = DirectiveUse { line: d, first: s.first(d) };
-    SslDirective::read(ROWS, &mut s.conf.tls.server, said, &mut s.setup.tls())
+    let used = DirectiveUse { line: d, first: s.first(d) };
+    SslDirective::read(ROWS, &mut s.conf.tls.server, used, &mut s.setup.tls())
 }
 
-/// One of those of TLS to servers.
+/// Makes a `proxy_ssl_...` directive.
 macro_rules! to_servers {
     (settings, $name:expr, $help:literal, $set:expr) => {
         StreamDirective {
@@ -57,18 +58,18 @@ macro_rules! to_servers {
             help: $help,
             set: Set::Line(|s, d| {
                 let set: weir_ssl::SetDirective<Session, client::Settings> = $set;
-                let said = DirectiveUse { line: d, first: s.first(d) };
-                set(&mut s.conf.tls.client, said, &mut s.setup.tls())
+                let used = DirectiveUse { line: d, first: s.first(d) };
+                set(&mut s.conf.tls.client, used, &mut s.setup.tls())
             }),
         }
     };
 }
 
-/// The directives of TLS to servers.
+/// `proxy_ssl_...` directives that `http` has too.
 pub static TO_SERVERS: &[StreamDirective] =
     weir_ssl::client_directives!("proxy_", to_servers, settings);
 
-/// Those that requests have not.
+/// TLS directives that only `stream` has.
 pub static OWN: &[StreamDirective] = &[
     StreamDirective {
         name: "ssl_handshake_timeout",
@@ -84,7 +85,7 @@ pub static OWN: &[StreamDirective] = &[
         help: "Protocols to be spoken above TLS, the preferred first; a client that offers none of them is refused.",
         set: Set::Line(|s, d| {
             s.once(d)?;
-            if d.args.iter().any(|word| word.bytes.len() > LONGEST) {
+            if d.args.iter().any(|word| word.bytes.len() > MAX_ALPN) {
                 return Err(d.problem("protocol too long"));
             }
             s.conf.tls.alpn = d.args.iter().map(|word| word.bytes.clone()).collect();
@@ -113,7 +114,7 @@ pub static OWN: &[StreamDirective] = &[
     },
 ];
 
-/// What the lines of a server come to.
+/// Builds the TLS settings of a server block, once its directives are read.
 pub fn finish(s: &mut StreamScope<'_, '_>) -> Result<(), Error> {
     let conf = &mut s.conf;
     let look_up = LookUp { resolver: conf.resolver.clone(), timeout: conf.resolver_timeout };
@@ -137,12 +138,12 @@ impl TlsSubject for Session {
     }
 }
 
-/// Goes through the handshake with a client that may have sent its first bytes already. Failures,
-/// and the verdict on the client's certificate, go to the log.
+/// Makes the TLS handshake with a client, whose first bytes may have been read already. Failures go
+/// to the log. So does the reason why the client's certificate is refused.
 pub async fn accept(s: &mut Session) -> Outcome {
     let Some(client) = s.wire() else { return Ok(()) };
     if client.is_tls() {
-        // Another listener has gone through it.
+        // Another listener has made the handshake.
         return admit(s, s.conf().tls.context.as_deref());
     }
     let until = s.event_loop.handle.now() + s.conf().tls.handshake_timeout;
@@ -160,16 +161,16 @@ pub async fn accept(s: &mut Session) -> Outcome {
     let resumed = s.wire().and_then(|wire| wire.tls(|tls| tls.is_resumed()));
     s.event_loop.metrics.add(Metric::TlsHandshakes, 1);
     s.event_loop.metrics.add(Metric::TlsResumed, (resumed == Some(true)).into());
-    judge(s, context, demanded).await
+    judge_certificate(s, context, demanded).await
 }
 
-/// A handshake that is over.
+/// A completed handshake.
 pub struct Accepted {
-    /// The settings by which it went.
+    /// The settings that it used.
     pub context: Arc<ServerContext>,
     /// The connection's TLS.
     pub secured: Secured,
-    /// A script has asked for the client's certificate, which these settings judge.
+    /// Whether a script asked for the client's certificate. `context` decides about it then.
     pub demanded: bool,
 }
 
@@ -185,7 +186,7 @@ async fn handshake(
     };
     let first = s.server;
     let default = first.conf.tls.context.as_ref();
-    find(s, &mut hello)?;
+    find_server(s, &mut hello)?;
     let PhaseScripts { certificate, .. } = s.conf().scripts;
     if first.conf.scripts.hello || first.conf.scripts.certificate || certificate {
         return Box::pin(scripted_handshake::answer(s, first, hello, socket, until)).await;
@@ -198,19 +199,25 @@ async fn handshake(
     Ok(Accepted { context, secured, demanded: false })
 }
 
-/// The server that the client names.
-fn find(s: &mut Session, hello: &mut Hello) -> Result<(), AcceptError> {
+/// Selects the server that the ClientHello names.
+fn find_server(s: &mut Session, hello: &mut Hello) -> Result<(), AcceptError> {
     let shown = Shown::take(hello);
     let host = shown.host();
     s.shown = Some(Box::new(shown));
     match host {
-        Some(host) => preread::choose(s, host.as_bytes()).map_err(AcceptError::NameUndecided),
+        Some(host) => {
+            preread::select_server(s, host.as_bytes()).map_err(AcceptError::NameUndecided)
+        }
         None => Ok(()),
     }
 }
 
-/// What the client's certificate is worth.
-async fn judge(s: &mut Session, context: Arc<ServerContext>, demanded: bool) -> Outcome {
+/// Verifies the client's certificate, and refuses the client if it must.
+async fn judge_certificate(
+    s: &mut Session,
+    context: Arc<ServerContext>,
+    demanded: bool,
+) -> Outcome {
     let Some(client) = s.wire() else { return Err(SessionError::Internal) };
     let handle = s.event_loop.handle.clone();
     let waiting = WaitingConnection {
@@ -227,7 +234,7 @@ async fn judge(s: &mut Session, context: Arc<ServerContext>, demanded: bool) -> 
     admit(s, own)
 }
 
-/// A client that must show a certificate, and has not shown a good one, is refused.
+/// Refuses a client without a valid certificate if the server demands one.
 fn admit(s: &Session, own: Option<&ServerContext>) -> Outcome {
     let Some(own) = own else { return Ok(()) };
     let certificate = s.tls(|connection| !connection.peer_certificates().is_empty()) == Some(true);
@@ -247,13 +254,13 @@ fn admit(s: &Session, own: Option<&ServerContext>) -> Outcome {
     }
 }
 
-/// How connections to servers are secured that are called so.
+/// The TLS settings for servers, if `proxy_ssl` is on. `host` is the default name.
 pub fn to_servers(s: &mut Session, host: &[u8]) -> Option<UpstreamTls> {
     let tls = &s.conf().tls;
     if tls.to_servers { tls.client.secure(s, host) } else { None }
 }
 
-/// Goes through the handshake with the server at this address; what stands in the way is in the log.
+/// Makes the TLS handshake with the server at this address. Logs a failure.
 pub async fn connect(
     s: &Session,
     stream: &Stream,
@@ -269,8 +276,8 @@ pub async fn connect(
     done.map_err(|error| s.log_failed(fault::securing(&error, secure.chosen)))
 }
 
-/// What a balancer's header says of a client's TLS, and of the certificate that it was shown.
-pub fn told(s: &Session) -> Extras {
+/// The PROXY header's fields about the client's TLS: SNI, ALPN, cipher, and certificates.
+pub fn proxy_header_extras(s: &Session) -> Extras {
     let mut all = Extras::default();
     let Some(client) = s.wire() else { return all };
     if let Some(name) = s.shown.as_ref().and_then(|shown| shown.server_name.as_deref()) {

@@ -51,12 +51,12 @@ const TABLE: &[(&str, ReadValue)] = &[
     ("ssl_preread_alpn_protocols", |s, out| preread(s, out, |hello| &hello.alpn)),
 ];
 
-/// The names of all that are there without a directive.
+/// The names of all built-in variables.
 pub fn names() -> Vec<String> {
     Variables::<Session>::new().names().collect()
 }
 
-/// Defines them all.
+/// Defines the built-in variables.
 pub fn define(variables: &mut Variables<Session>) {
     builtin::define(variables);
     weir_ssl::server::define(variables);
@@ -65,7 +65,7 @@ pub fn define(variables: &mut Variables<Session>) {
     }
 }
 
-/// `$proxy_protocol_tlv_x`: what a balancer in front adds to its header.
+/// `$proxy_protocol_tlv_x`: a field of the PROXY header.
 pub fn prefixed(name: &[u8]) -> Option<Get<Session>> {
     let name = name.strip_prefix(b"proxy_protocol_tlv_")?.to_vec();
     Some(Arc::new(move |s, out| builtin::tlv(s, &name, out)))
@@ -88,7 +88,7 @@ fn time(time: Option<Duration>, out: &mut Vec<u8>) {
     }
 }
 
-/// A value of each try; nothing where there was none.
+/// Writes a value of each attempt. False if there was no attempt.
 fn each(s: &Session, out: &mut Vec<u8>, write: impl Fn(&Attempt, &mut Vec<u8>)) -> bool {
     for (i, attempt) in s.attempts.iter().enumerate() {
         if i > 0 {
@@ -106,7 +106,7 @@ fn preread<'s>(
 ) -> bool {
     match &s.hello {
         Some(hello) => text(out, read(hello)),
-        // Half of one has come: empty, not unknown.
-        None => s.looked,
+        // Part of a ClientHello has arrived: the value is empty, but defined.
+        None => s.may_be_hello,
     }
 }

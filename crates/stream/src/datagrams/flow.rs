@@ -1,4 +1,4 @@
-//! The state that a session of datagrams shares with the socket of its client's datagrams.
+//! The part of a datagram session that its task shares with the receiver of its client's datagrams.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -19,102 +19,103 @@ use super::table::Id;
 use crate::settings::Proxy;
 use crate::site::Server;
 
-/// How long answers are waited for after the port's last receiver has ended.
+/// How long a session may wait for answers when the port is closed for good.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The client of a session, and the address from which it is answered.
+/// The two ends of a session on the client's side.
 pub struct Ends {
-    /// The socket that its client's datagrams came to.
+    /// Sends answers through the listening socket.
     pub socket: Answering,
-    /// Its number.
+    /// The number of the listening socket.
     pub listen: usize,
-    /// Its client; one without a name cannot be answered.
+    /// The client's address. A client on an unnamed Unix socket cannot be answered.
     pub peer: Option<SocketAddrAny>,
-    /// The address of this host that the client asked, where the socket has many.
-    pub asked: Option<IpAddr>,
-    /// The same as an address.
+    /// The local address that the client sent to, where the socket is bound to several.
+    pub local_ip: Option<IpAddr>,
+    /// The same with the port.
     pub local: Address,
 }
 
-/// Why a session ends that nothing has ended yet.
+/// Why a session's task must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
-    /// Another one needs its place.
+pub enum EndReason {
+    /// The table was full, and a new session took its place.
     Evicted,
     /// Its loop leaves the port.
     Shutdown,
-    /// Something was sent that its server does not take.
-    Broken,
+    /// Sending to the server failed.
+    SendFailed,
 }
 
-/// What a session's client sends.
+/// A datagram session, as the receiver of its client's datagrams sees it.
 pub struct Flow {
-    /// Its place.
+    /// Its entry in the table.
     pub id: Id,
     ends: Ends,
-    /// The server with the settings that count.
+    /// The server block whose settings apply.
     pub server: &'static Server,
-    /// What has gone through after the first datagram.
+    /// Bytes relayed after the first datagram.
     pub passed: Rc<PassedBytes>,
     /// Datagrams from the client.
     pub requests: Cell<u64>,
     /// Datagrams from the server.
     pub answers: Cell<u64>,
-    /// Bytes of the first datagram.
-    first: u64,
-    /// What came before there was a server.
+    /// Length of the first datagram.
+    first_len: u64,
+    /// Datagrams that came before the path to the server was known.
     early: RefCell<VecDeque<Vec<u8>>>,
-    way: OnceCell<ServerPath>,
+    path: OnceCell<ServerPath>,
     assured: Cell<bool>,
-    /// The client has sent something since the last answer.
-    asked: Cell<bool>,
-    /// Its loop has left the port: when it ends at the latest.
+    /// Whether the client has sent something since the last answer.
+    unanswered: Cell<bool>,
+    /// When the session must end, set when its loop leaves the port.
     leaves_by: Cell<Option<Instant>>,
-    over: Cell<Option<Over>>,
-    /// Why its server does not take what was sent.
-    broken: Cell<Option<io::Error>>,
+    end_reason: Cell<Option<EndReason>>,
+    /// Why sending to the server failed.
+    send_error: Cell<Option<io::Error>>,
     waker: RefCell<Option<Waker>>,
 }
 
-/// Where datagrams go, once that is known.
+/// The path to the upstream server.
 struct ServerPath {
     socket: Rc<Datagram>,
     timeout: Duration,
     expected: Expected,
     rate: Option<Rate>,
-    /// Nothing more passes until then.
+    /// The upload rate lets no datagram pass before this time.
     resumes: Cell<Option<Instant>>,
-    /// Until then the server need not answer, since the client is held back. As with nginx, a session's first datagram
-    /// holds it back from sending more, and the server has no more time for it.
-    held: Cell<Option<Instant>>,
+    /// The server's time-out starts at this time at the earliest: until then the upload rate holds
+    /// the client back. The first datagram does not set it: as in nginx, the server gets no more
+    /// time for it.
+    timeout_from: Cell<Option<Instant>>,
 }
 
-/// What makes a session complete.
+/// When a session is complete.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected {
     /// `proxy_requests`; 0: any number.
     requests: u64,
-    /// `proxy_responses`, to each of them.
+    /// `proxy_responses`: answers to each datagram.
     responses: Option<u64>,
 }
 
 impl Expected {
-    /// As a configuration says.
+    /// The limits of a configuration.
     pub fn of(proxy: &Proxy) -> Expected {
         Expected { requests: proxy.requests, responses: proxy.responses }
     }
 
-    /// So many answers are all that will come, as far as can be told.
+    /// Whether no more answers are expected for so many datagrams.
     pub fn answered(self, requests: u64, answers: u64) -> bool {
         self.responses.is_none_or(|each| answers >= each.saturating_mul(requests))
     }
 
-    /// The client's datagrams are those of another session from now on.
+    /// Whether the session takes no more datagrams: the client's next one begins another session.
     pub fn is_full(self, requests: u64) -> bool {
         self.requests > 0 && requests >= self.requests
     }
 
-    /// The session is complete. nginx: ngx_stream_proxy_test_finalize.
+    /// Whether the session is complete. nginx: ngx_stream_proxy_test_finalize.
     pub fn is_done(self, requests: u64, answers: u64) -> bool {
         (self.requests == 0 || self.is_full(requests))
             && self.responses.is_some()
@@ -125,19 +126,19 @@ impl Expected {
 /// What became of a datagram from the client.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Delivered {
-    /// It is on its way.
-    Here,
-    /// It came too early, or there was no room for it.
+    /// It was sent to the server, or queued behind others until there is one.
+    Accepted,
+    /// It exceeded the upload rate, or the queue was full.
     Dropped,
-    /// It is the first that waits for the session's server, which may be known once the session's task has run.
+    /// It was queued as the first one. The session's task may find the server as soon as it runs.
     Waits,
-    /// It was the last of this session.
+    /// It was the session's last.
     Last,
 }
 
 impl Flow {
-    /// A session that begins with its first datagram.
-    pub fn new(id: Id, ends: Ends, first: u64, server: &'static Server) -> Flow {
+    /// A session whose first datagram has `first_len` bytes.
+    pub fn new(id: Id, ends: Ends, first_len: u64, server: &'static Server) -> Flow {
         Flow {
             id,
             ends,
@@ -145,52 +146,53 @@ impl Flow {
             passed: Rc::default(),
             requests: Cell::new(1),
             answers: Cell::new(0),
-            first,
+            first_len,
             early: RefCell::default(),
-            way: OnceCell::new(),
+            path: OnceCell::new(),
             assured: Cell::new(false),
-            asked: Cell::new(true),
+            unanswered: Cell::new(true),
             leaves_by: Cell::new(None),
-            over: Cell::new(None),
-            broken: Cell::new(None),
+            end_reason: Cell::new(None),
+            send_error: Cell::new(None),
             waker: RefCell::default(),
         }
     }
 
-    /// The number of the socket that it came to.
+    /// The number of the listening socket.
     pub fn listen(&self) -> usize {
         self.ends.listen
     }
 
-    /// The address that the client asked.
+    /// The local address that the client sent to.
     pub fn local(&self) -> &Address {
         &self.ends.local
     }
 
-    /// True once: the client has come back after an answer.
+    /// True once, at the client's first datagram after an answer.
     pub fn is_assured_now(&self) -> bool {
         self.answers.get() > 0 && !self.assured.replace(true)
     }
 
-    /// Whether the next datagram begins another session. One that leads to no server ends with its first.
+    /// Whether the client's next datagram begins another session. A session that is not proxied
+    /// ends with its first.
     pub fn is_full(&self) -> bool {
         let conf = &self.server.conf;
-        !conf.content.leads() || Expected::of(&conf.proxy).is_full(self.requests.get())
+        !conf.content.is_proxied() || Expected::of(&conf.proxy).is_full(self.requests.get())
     }
 
-    /// Another datagram from the client. Until there is a server, one waits, and as many more as `proxy_buffer_size`
-    /// has room for.
+    /// Relays another datagram from the client. Before the path to the server is known, one
+    /// datagram is queued, and more as far as `proxy_buffer_size` allows.
     pub fn deliver(&self, handle: &Handle, bytes: &[u8]) -> Delivered {
-        match self.way.get() {
-            Some(way) => {
-                let from_client = self.first + self.passed.up.get();
-                if !way.may_pass(handle.now(), from_client, bytes.len() as u64) {
+        match self.path.get() {
+            Some(path) => {
+                let from_client = self.first_len + self.passed.up.get();
+                if !path.may_pass(handle.now(), from_client, bytes.len() as u64) {
                     return Delivered::Dropped;
                 }
                 self.count(bytes);
-                way.held.set(way.resumes.get());
-                self.send(way, bytes, handle.now());
-                if way.expected.is_done(self.requests.get(), self.answers.get()) {
+                path.timeout_from.set(path.resumes.get());
+                self.send(path, bytes, handle.now());
+                if path.expected.is_done(self.requests.get(), self.answers.get()) {
                     self.wake();
                 }
             }
@@ -208,31 +210,31 @@ impl Flow {
                 }
             }
         }
-        if self.is_full() { Delivered::Last } else { Delivered::Here }
+        if self.is_full() { Delivered::Last } else { Delivered::Accepted }
     }
 
     fn count(&self, bytes: &[u8]) {
         self.requests.set(self.requests.get() + 1);
-        self.asked.set(true);
+        self.unanswered.set(true);
         self.passed.up.add(bytes.len() as u64);
     }
 
-    /// Datagrams go there from now on, beginning with those that have come meanwhile. Returns how many of these the rate
-    /// does not let pass.
+    /// Sets the path to the server, and sends the datagrams that were queued. Returns how many of
+    /// them the upload rate dropped.
     pub fn connect(&self, handle: &Handle, socket: Rc<Datagram>, rate: u64) -> u64 {
         let proxy = &self.server.conf.proxy;
         let (expected, timeout, now) = (Expected::of(proxy), proxy.timeout, handle.now());
         let rate = Rate::new(rate, now);
-        let (resumes, held) = (Cell::new(None), Cell::new(None));
-        let way = ServerPath { socket, timeout, expected, rate, resumes, held };
-        let way = self.way.get_or_init(|| way);
-        self.be_patient(way, now);
-        let (mut from_client, mut dropped) = (self.first, 0);
+        let (resumes, timeout_from) = (Cell::new(None), Cell::new(None));
+        let path = ServerPath { socket, timeout, expected, rate, resumes, timeout_from };
+        let path = self.path.get_or_init(|| path);
+        self.set_timeout(path, now);
+        let (mut from_client, mut dropped) = (self.first_len, 0);
         for datagram in std::mem::take(&mut *self.early.borrow_mut()) {
             let length = datagram.len() as u64;
-            if way.may_pass(now, from_client, length) {
+            if path.may_pass(now, from_client, length) {
                 from_client += length;
-                self.send(way, &datagram, now);
+                self.send(path, &datagram, now);
             } else {
                 self.requests.set(self.requests.get() - 1);
                 self.passed.up.take_back(length);
@@ -242,93 +244,96 @@ impl Flow {
         dropped
     }
 
-    /// The server may be silent for `proxy_timeout` from now on, or from when the rate holds the client back no longer,
-    /// but not beyond the time at which the session must end.
-    fn be_patient(&self, way: &ServerPath, now: Instant) {
-        let held = way.held.get().map(|until| until.saturating_duration_since(now));
-        let timeout = way.timeout.saturating_add(held.unwrap_or_default());
+    /// Restarts the server's time-out. `proxy_timeout` counts from now, or from when the upload
+    /// rate no longer holds the client back, but does not exceed the time at which the session must
+    /// end.
+    fn set_timeout(&self, path: &ServerPath, now: Instant) {
+        let held = path.timeout_from.get().map(|until| until.saturating_duration_since(now));
+        let timeout = path.timeout.saturating_add(held.unwrap_or_default());
         let left = self.leaves_by.get().map(|by| by.saturating_duration_since(now));
-        way.socket.set_timeout(Some(left.map_or(timeout, |left| left.min(timeout))));
+        path.socket.set_timeout(Some(left.map_or(timeout, |left| left.min(timeout))));
     }
 
-    /// Answers have waited for their rate, and the server has all of its time again.
-    pub fn wait_anew(&self, now: Instant) {
-        if let Some(way) = self.way.get() {
-            self.be_patient(way, now);
+    /// Restarts the server's time-out after answers were held back by the download rate.
+    pub fn restart_timeout(&self, now: Instant) {
+        if let Some(path) = self.path.get() {
+            self.set_timeout(path, now);
         }
     }
 
-    fn send(&self, way: &ServerPath, bytes: &[u8], now: Instant) {
-        match way.socket.try_send_to(bytes, None) {
+    fn send(&self, path: &ServerPath, bytes: &[u8], now: Instant) {
+        match path.socket.try_send_to(bytes, None) {
             Ok(Some(n)) => self.passed.up_sent.add(n as u64),
-            // There is no room: a datagram is lost, as on any way.
+            // The socket's send buffer is full: the datagram is lost, as datagrams may be.
             Ok(None) => {}
             Err(e) => {
-                self.broken.set(Some(e));
-                self.end(Over::Broken);
+                self.send_error.set(Some(e));
+                self.end(EndReason::SendFailed);
             }
         }
-        self.be_patient(way, now);
+        self.set_timeout(path, now);
     }
 
-    /// Sends to the client; false if there was no room for it, or no way.
+    /// Sends to the client. False if the socket had no room, or the client has no address.
     pub fn answer(&self, bytes: &[u8]) -> bool {
         let ends = &self.ends;
         let Some(peer) = &ends.peer else { return false };
-        ends.socket.try_send(bytes, peer, ends.asked).is_ok_and(|sent| sent)
+        ends.socket.try_send(bytes, peer, ends.local_ip).is_ok_and(|sent| sent)
     }
 
-    /// So many bytes came from the server; true if they were the first.
-    pub fn heard(&self, bytes: u64, now: Instant) -> bool {
+    /// Counts an answer of so many bytes. True if it was the first.
+    pub fn count_answer(&self, bytes: u64, now: Instant) -> bool {
         let passed = &self.passed;
         passed.down.add(bytes);
         let first = passed.first.set(now).is_ok();
         self.answers.set(self.answers.get() + 1);
-        self.asked.set(false);
-        if let Some(way) = self.way.get() {
-            self.be_patient(way, now);
-            if self.leaves_by.get().is_some() && !self.awaits_answer(way) {
-                self.end(Over::Shutdown);
+        self.unanswered.set(false);
+        if let Some(path) = self.path.get() {
+            self.set_timeout(path, now);
+            if self.leaves_by.get().is_some() && !self.awaits_answer(path) {
+                self.end(EndReason::Shutdown);
             }
         }
         first
     }
 
-    /// Its loop leaves the port. It ends when the answers are there that its client waits for, and after a fixed time at
-    /// the latest, however much its server sends: an old worker must come to its end.
+    /// The loop leaves the port. The session ends when its client's pending answers have arrived,
+    /// and after a fixed time at the latest, however much its server sends: otherwise an old worker
+    /// would not exit.
     pub fn leave(&self, now: Instant, how: Leaving) {
         let timeout = self.server.conf.proxy.timeout;
         let limit = if how == Leaving::ForGood { timeout.min(GRACE) } else { timeout };
         self.leaves_by.set(now.checked_add(limit));
-        match self.way.get() {
-            Some(way) if self.awaits_answer(way) => self.be_patient(way, now),
+        match self.path.get() {
+            Some(path) if self.awaits_answer(path) => self.set_timeout(path, now),
             None if how == Leaving::ToOthers => {}
-            _ => self.end(Over::Shutdown),
+            _ => self.end(EndReason::Shutdown),
         }
     }
 
-    /// Whether the time is over that [`Flow::leave`] has left it.
-    pub fn has_left(&self, now: Instant) -> bool {
+    /// Whether the time that [`Flow::leave`] set is over.
+    pub fn leave_time_is_over(&self, now: Instant) -> bool {
         self.leaves_by.get().is_some_and(|by| by <= now)
     }
 
-    /// Whether an answer is due: one that `proxy_responses` counts, or else one to what the client has sent last.
-    fn awaits_answer(&self, way: &ServerPath) -> bool {
-        match way.expected.responses {
-            Some(_) => !way.expected.answered(self.requests.get(), self.answers.get()),
-            None => self.asked.get(),
+    /// Whether an answer is due: one that `proxy_responses` counts, or else one to the client's
+    /// last datagram.
+    fn awaits_answer(&self, path: &ServerPath) -> bool {
+        match path.expected.responses {
+            Some(_) => !path.expected.answered(self.requests.get(), self.answers.get()),
+            None => self.unanswered.get(),
         }
     }
 
-    /// Why its server does not take what was sent.
-    pub fn why_broken(&self) -> io::Error {
-        self.broken.take().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())
+    /// Why sending to the server failed.
+    pub fn take_send_error(&self) -> io::Error {
+        self.send_error.take().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 
-    /// It ends as soon as its task runs.
-    pub fn end(&self, over: Over) {
-        if self.over.get().is_none() {
-            self.over.set(Some(over));
+    /// Tells the session's task to end.
+    pub fn end(&self, reason: EndReason) {
+        if self.end_reason.get().is_none() {
+            self.end_reason.set(Some(reason));
             self.wake();
         }
     }
@@ -339,10 +344,11 @@ impl Flow {
         }
     }
 
-    /// Whether it is to end. If not, the task is woken when it is, or when it may be complete.
-    pub fn poll_over(&self, cx: &Context<'_>) -> Poll<Over> {
-        if let Some(over) = self.over.get() {
-            return Poll::Ready(over);
+    /// Ready when the task must end. Otherwise the task is woken when it must, and when the session
+    /// may be complete.
+    pub fn poll_end(&self, cx: &Context<'_>) -> Poll<EndReason> {
+        if let Some(reason) = self.end_reason.get() {
+            return Poll::Ready(reason);
         }
         let mut waker = self.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -351,14 +357,14 @@ impl Flow {
         Poll::Pending
     }
 
-    /// Ready when it is to end.
-    pub async fn over(&self) -> Over {
-        poll_fn(|cx| self.poll_over(cx)).await
+    /// Waits until the task must end.
+    pub async fn ended(&self) -> EndReason {
+        poll_fn(|cx| self.poll_end(cx)).await
     }
 }
 
 impl ServerPath {
-    /// Whether another datagram may pass now; one that comes too early is lost.
+    /// Whether the upload rate lets a datagram pass now. One that comes too early is dropped.
     fn may_pass(&self, now: Instant, passed: u64, bytes: u64) -> bool {
         let Some(rate) = self.rate else { return true };
         if self.resumes.get().is_some_and(|at| now < at) {

@@ -1,18 +1,20 @@
 //! Sessions of datagrams: `listen ... udp`.
 //!
-//! **A session belongs to the loop with the socket that gets its client's datagrams.** Every loop
-//! has a socket of its own for a port of UDP, all bound to it with SO_REUSEPORT. The kernel chooses
-//! among them by the addresses of both ends: as long as the loops are the same, so is the loop. So
-//! a loop finds its sessions in a table of its own, and no datagram goes from loop to loop. (nginx
-//! does so where `reuseport` is said, and begins a second session without.)
+//! **A session belongs to the loop whose socket receives its client's datagrams.** For each UDP
+//! port, every loop has a socket of its own, bound with SO_REUSEPORT. The kernel chooses among
+//! these sockets by the addresses and ports of both ends, so as long as the set of loops is the
+//! same, a client's datagrams reach the same loop. Each loop has its own table of sessions, and no
+//! datagram moves between loops. (nginx behaves so with `reuseport`. Without it, another worker may
+//! receive a client's next datagram and begin a second session.)
 //!
-//! A socket connected to each client would be the alternative. It has four faults. A worker that
-//! has given up its privileges may not bind one to port 53. It costs a descriptor and five calls
-//! for a client that may ask once. What arrives before it is connected comes to the wrong socket.
-//! Kernels up to 6.13 find the sockets of one port by looking at them one by one.
+//! The alternative would be a connected socket for each client. It has four faults. A worker that
+//! has given up its privileges may not bind one to port 53. It costs a descriptor and five system
+//! calls for a client that may send a single datagram. Datagrams that arrive before the connect go
+//! to the wrong socket. Kernels up to 6.13 search the sockets of one port linearly.
 //!
-//! At a reload the loops stop receiving at once: what comes waits for the new ones, in the same sockets. Sessions that
-//! have begun still get the answers that their clients wait for, within `proxy_timeout`, and end.
+//! At a reload the old loops stop receiving at once: datagrams wait in the same sockets for the new
+//! loops. Running sessions still relay the answers that their clients wait for, within
+//! `proxy_timeout`, and then end.
 
 mod flow;
 mod pass;
@@ -31,42 +33,43 @@ use weir_log::OncePerSecond;
 use weir_values::Address;
 
 pub use self::flow::Flow;
-pub use self::pass::converse;
+pub use self::pass::relay;
 use self::table::FlowTable;
 use crate::event_loop::LoopState;
 
-/// The longest datagram.
-const LONGEST: usize = 65_535;
-/// So many datagrams that wait are taken when a port is left: more keep coming for ever.
-const REST: usize = 1024;
+/// The largest UDP datagram, in bytes.
+const MAX_DATAGRAM: usize = 65_535;
+/// How many waiting datagrams are received at most when a port is closed. Without a limit, a client
+/// that keeps sending would keep the loop here.
+const MAX_WAITING: usize = 1024;
 
-/// The ends of a session: which socket, which of its addresses, which client.
+/// What identifies a session: the listening socket, the local address, and the client.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FlowKey {
     listen: usize,
-    asked: Option<IpAddr>,
+    local_ip: Option<IpAddr>,
     peer: Address,
 }
 
-/// What a loop knows of its sessions.
+/// The datagram sessions of a loop.
 pub struct Sessions {
     table: RefCell<FlowTable<FlowKey, Rc<Flow>>>,
     ports: RefCell<Vec<Rc<DatagramPort>>>,
-    /// Where datagrams are received, one after the other.
+    /// The receive buffer of all sockets.
     scratch: RefCell<Vec<u8>>,
-    said_full: OncePerSecond,
+    full_logged: OncePerSecond,
 }
 
-/// A socket that datagrams come to.
+/// A listening UDP socket.
 struct DatagramPort {
     listen: usize,
     fd: Arc<OwnedFd>,
-    /// Until the loop leaves it.
+    /// `None` once the loop has left the port.
     socket: RefCell<Option<Rc<Datagram>>>,
     waker: RefCell<Option<Waker>>,
 }
 
-/// A session in its loop's table, until it is dropped.
+/// A session's entry in its loop's table. Dropping the guard removes the entry.
 pub struct FlowGuard {
     /// The loop.
     pub event_loop: Rc<LoopState>,
@@ -76,16 +79,17 @@ pub struct FlowGuard {
 
 impl Drop for FlowGuard {
     fn drop(&mut self) {
-        self.event_loop.datagrams.table.borrow_mut().end(self.flow.id);
+        self.event_loop.datagrams.table.borrow_mut().remove(self.flow.id);
     }
 }
 
-/// How a loop leaves a socket.
+/// How a loop leaves a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leaving {
-    /// Others receive from it.
+    /// Other loops go on receiving from the socket.
     ToOthers,
-    /// No loop reads it any more: what waits there is taken, and the port is to be free soon.
+    /// No loop receives from the socket any more: waiting datagrams are received now, and the port
+    /// is to be free soon.
     ForGood,
 }
 
@@ -95,7 +99,7 @@ impl Default for Sessions {
             table: RefCell::new(FlowTable::new(1)),
             ports: RefCell::default(),
             scratch: RefCell::default(),
-            said_full: OncePerSecond::default(),
+            full_logged: OncePerSecond::default(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Passes a session's datagrams on to its server, and the answers back.
+//! Relays a session's datagrams to its server, and the answers back.
 
 use std::future::poll_fn;
 use std::io;
@@ -12,24 +12,24 @@ use weir_upstream::balance::Measure;
 use weir_upstream::{Rate, fault};
 use weir_values::Subject;
 
-use super::flow::{Expected, Flow, Over};
-use super::{FlowGuard, LONGEST};
-use crate::proxy::{HeldPeer, ProxyEnd, connected, head, note_end, rate};
+use super::flow::{EndReason, Expected, Flow};
+use super::{FlowGuard, MAX_DATAGRAM};
+use crate::proxy::{HeldPeer, ProxyEnd, connected, first_bytes, rate, record_passed};
 use crate::session::Session;
 use crate::settings::Proxy;
 use crate::status::SessionError;
 
-/// What a session waits for.
+/// What wakes a session's task.
 enum FlowEvent {
-    Over(Over),
+    End(EndReason),
     Readable(io::Result<()>),
-    /// It may be complete.
+    /// The session may be complete.
     Full,
 }
 
-/// Datagrams both ways, until the session is complete, or neither end has sent one for the
+/// Relays datagrams both ways until the session is complete, or neither end has sent one within the
 /// time-out.
-pub async fn converse(
+pub async fn relay(
     s: &mut Session,
     proxy: &Proxy,
     held: &HeldPeer<'_>,
@@ -38,16 +38,16 @@ pub async fn converse(
 ) -> ProxyEnd {
     let server = Rc::new(server);
     connected(s, held, || server.local_addr());
-    let first = head(s, proxy.proxy_protocol);
+    let first = first_bytes(s, proxy.proxy_protocol);
     let passed = match server.try_send_to(&first, None) {
         Ok(sent) => {
             let attempt = s.attempts.last_mut();
             attempt.into_iter().for_each(|a| a.sent = sent.unwrap_or_default() as u64);
             exchange(s, proxy, held, place, &server).await
         }
-        Err(error) => broken(s, &error),
+        Err(error) => send_failed(s, &error),
     };
-    note_end(s);
+    record_passed(s);
     passed
 }
 
@@ -68,29 +68,32 @@ async fn exchange(
     loop {
         let (requests, answers) = (flow.requests.get(), flow.answers.get());
         if expected.is_done(requests, answers) {
-            say(s, flow, "udp done");
+            log_totals(s, flow, "udp done");
             return ProxyEnd { outcome: Ok(()), failed };
         }
         match wait(flow, server).await {
             FlowEvent::Full => {}
-            FlowEvent::Over(Over::Broken) => return broken(s, &flow.why_broken()),
-            FlowEvent::Over(Over::Evicted) => {
-                say(s, flow, "udp session makes room for another");
+            FlowEvent::End(EndReason::SendFailed) => {
+                return send_failed(s, &flow.take_send_error());
+            }
+            FlowEvent::End(EndReason::Evicted) => {
+                log_totals(s, flow, "udp session makes room for another");
                 return ProxyEnd { outcome: Ok(()), failed };
             }
-            FlowEvent::Over(Over::Shutdown) => return disconnected(s, failed),
-            // The server had less time than `proxy_timeout`: it is not late.
-            FlowEvent::Readable(Err(_)) if flow.has_left(handle.now()) => {
-                return disconnected(s, failed);
+            FlowEvent::End(EndReason::Shutdown) => return shut_down(s, failed),
+            // The session must end: the server had less time than `proxy_timeout`, so this is no
+            // failure of it.
+            FlowEvent::Readable(Err(_)) if flow.leave_time_is_over(handle.now()) => {
+                return shut_down(s, failed);
             }
-            FlowEvent::Readable(Err(_)) => return late(s, flow, expected, failed),
+            FlowEvent::Readable(Err(_)) => return timed_out(s, flow, expected, failed),
             FlowEvent::Readable(Ok(())) => match down {
-                None => failed |= hear(s, held, flow, server),
+                None => failed |= relay_answers(s, held, flow, server),
                 Some(down) => {
                     let before = flow.passed.down.get();
-                    failed |= hear_one(s, held, flow, server).unwrap_or_default();
-                    pause(s, flow, down, before).await;
-                    flow.wait_anew(handle.now());
+                    failed |= relay_answer(s, held, flow, server).unwrap_or_default();
+                    pace(s, flow, down, before).await;
+                    flow.restart_timeout(handle.now());
                 }
             },
         }
@@ -100,13 +103,13 @@ async fn exchange(
 async fn wait(flow: &Flow, server: &Datagram) -> FlowEvent {
     let mut waits = false;
     poll_fn(|cx| {
-        if let Poll::Ready(over) = flow.poll_over(cx) {
-            return Poll::Ready(FlowEvent::Over(over));
+        if let Poll::Ready(reason) = flow.poll_end(cx) {
+            return Poll::Ready(FlowEvent::End(reason));
         }
         if let Poll::Ready(readable) = server.poll_readable(cx) {
             return Poll::Ready(FlowEvent::Readable(readable));
         }
-        // Woken, and there is nothing: the client's last datagram may have made it complete.
+        // Woken without an event: the client's last datagram may have completed the session.
         if std::mem::replace(&mut waits, true) {
             Poll::Ready(FlowEvent::Full)
         } else {
@@ -116,10 +119,11 @@ async fn wait(flow: &Flow, server: &Datagram) -> FlowEvent {
     .await
 }
 
-/// Passes on all that the server has sent, be it more than the session needs; true if that says that no server is there.
-fn hear(s: &Session, held: &HeldPeer<'_>, flow: &Flow, server: &Datagram) -> bool {
+/// Relays all waiting answers, even more than `proxy_responses`. True if one of them reported that
+/// the server is not there.
+fn relay_answers(s: &Session, held: &HeldPeer<'_>, flow: &Flow, server: &Datagram) -> bool {
     let mut failed = false;
-    while let Some(refused) = hear_one(s, held, flow, server) {
+    while let Some(refused) = relay_answer(s, held, flow, server) {
         failed |= refused;
         if weir_engine::is_spent() {
             break;
@@ -128,16 +132,16 @@ fn hear(s: &Session, held: &HeldPeer<'_>, flow: &Flow, server: &Datagram) -> boo
     failed
 }
 
-/// The same for one datagram, if there is one.
-fn hear_one(s: &Session, held: &HeldPeer<'_>, flow: &Flow, server: &Datagram) -> Option<bool> {
+/// Relays one answer, if there is one. True if it reported that the server is not there.
+fn relay_answer(s: &Session, held: &HeldPeer<'_>, flow: &Flow, server: &Datagram) -> Option<bool> {
     let now = s.event_loop.handle.now();
     let mut scratch = s.event_loop.datagrams.scratch.borrow_mut();
     scratch.clear();
-    scratch.reserve(LONGEST);
+    scratch.reserve(MAX_DATAGRAM);
     match server.try_recv(&mut scratch) {
         Ok(None) => None,
         Ok(Some(n)) => {
-            if flow.heard(n as u64, now) {
+            if flow.count_answer(n as u64, now) {
                 held.reached(Measure::First, now);
             }
             if flow.answer(&scratch) {
@@ -145,37 +149,37 @@ fn hear_one(s: &Session, held: &HeldPeer<'_>, flow: &Flow, server: &Datagram) ->
             }
             Some(false)
         }
-        // nginx counts it as an answer: nothing better is to come.
+        // As in nginx, an error counts as an answer: the server will send none.
         Err(error) => {
             let doing = "while proxying and reading from upstream";
             s.log(Level::Error, format_args!("recv() failed {} {doing}", Cause(&error)));
-            flow.heard(0, now);
+            flow.count_answer(0, now);
             Some(fault::blame(&error).counts())
         }
     }
 }
 
-/// No faster to the client than its limit allows, though every datagram is passed on whole.
-async fn pause(s: &Session, flow: &Flow, rate: Rate, before: u64) {
+/// Waits as the download rate demands. A datagram is relayed whole, so the wait follows it.
+async fn pace(s: &Session, flow: &Flow, rate: Rate, before: u64) {
     let handle = &s.event_loop.handle;
     let passed = flow.passed.down.get();
     let beyond = passed.saturating_sub(rate.granted(handle.now()));
     let time = rate.time_of(beyond.max(passed - before));
     if !time.is_zero() {
-        let _ = either(handle.sleep(time), std::pin::pin!(flow.over())).await;
+        let _ = either(handle.sleep(time), std::pin::pin!(flow.ended())).await;
     }
 }
 
-/// The worker ends.
-fn disconnected(s: &Session, failed: bool) -> ProxyEnd {
+/// The session ends because the worker does.
+fn shut_down(s: &Session, failed: bool) -> ProxyEnd {
     s.log_bare(Level::Info, format_args!("disconnected on shutdown"));
     ProxyEnd { outcome: Ok(()), failed }
 }
 
-/// Neither end has sent anything for long.
-fn late(s: &Session, flow: &Flow, expected: Expected, failed: bool) -> ProxyEnd {
+/// Neither end has sent anything within the time-out.
+fn timed_out(s: &Session, flow: &Flow, expected: Expected, failed: bool) -> ProxyEnd {
     if expected.answered(flow.requests.get(), flow.answers.get()) {
-        say(s, flow, "udp timed out");
+        log_totals(s, flow, "udp timed out");
         return ProxyEnd { outcome: Ok(()), failed };
     }
     let cause = fault::late();
@@ -184,14 +188,14 @@ fn late(s: &Session, flow: &Flow, expected: Expected, failed: bool) -> ProxyEnd 
     ProxyEnd { outcome: Err(SessionError::BadGateway), failed: true }
 }
 
-/// What is sent to the server does not go out.
-fn broken(s: &Session, error: &io::Error) -> ProxyEnd {
+/// Sending to the server failed.
+fn send_failed(s: &Session, error: &io::Error) -> ProxyEnd {
     let doing = "while proxying and sending to upstream";
     s.log(Level::Error, format_args!("sendmsg() failed {} {doing}", Cause(error)));
     ProxyEnd { outcome: Ok(()), failed: fault::blame(error).counts() }
 }
 
-fn say(s: &Session, flow: &Flow, what: &str) {
+fn log_totals(s: &Session, flow: &Flow, what: &str) {
     let sent = s.attempts.last().map_or(0, |attempt| attempt.sent);
     s.log_bare(
         Level::Info,

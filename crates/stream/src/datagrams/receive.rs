@@ -1,4 +1,4 @@
-//! Receiving: each datagram finds its session, or begins one.
+//! Receives datagrams, and gives each to its session or begins a new one.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -13,27 +13,28 @@ use weir_log::{Cause, Level};
 use weir_metrics::Metric;
 use weir_values::Address;
 
-use super::flow::{Delivered, Ends, Flow, Over};
+use super::flow::{Delivered, EndReason, Ends, Flow};
 use super::table::{FlowStart, FlowTable};
-use super::{DatagramPort, FlowGuard, FlowKey, LONGEST, Leaving, REST};
+use super::{DatagramPort, FlowGuard, FlowKey, Leaving, MAX_DATAGRAM, MAX_WAITING};
 use crate::event_loop::LoopState;
 use crate::serve;
 
-/// What a look at a socket came to.
+/// The result of one receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Taken {
-    /// Nothing was there.
+    /// The socket was empty.
     Nothing,
-    /// A datagram.
+    /// A datagram was received, or an error.
     Some,
-    /// A datagram that waits for its session's server. The session's task has yet to run, and mostly knows the server at
-    /// once. Until then the rest stays in the socket, where there is more room.
+    /// A datagram was queued until its session's task has found the server, which mostly happens at
+    /// its first run. Until then the other datagrams stay in the socket, which has more room.
     Waits,
 }
 
-/// What the loop calls.
+/// The interface for the loop.
 impl LoopState {
-    /// Receives from the socket of this number, for at most `most` sessions of datagrams in the whole loop.
+    /// Receives from the listening socket number `listen`. `most` limits the sessions of the whole
+    /// loop.
     pub fn receives(self: &Rc<Self>, fd: Arc<OwnedFd>, listen: usize, most: usize) {
         let sessions = &self.datagrams;
         if sessions.ports.borrow().is_empty() {
@@ -56,7 +57,7 @@ impl LoopState {
         self.handle.spawn(receive(self.clone(), port));
     }
 
-    /// Ends receiving from a socket.
+    /// Stops receiving from a listening socket.
     pub fn leaves(self: &Rc<Self>, listen: usize, how: Leaving) {
         let mut ports = self.datagrams.ports.borrow_mut();
         let Some(at) = ports.iter().position(|port| port.listen == listen) else { return };
@@ -67,7 +68,7 @@ impl LoopState {
             waker.wake();
         }
         if how == Leaving::ForGood {
-            self.take_rest(&port, &socket);
+            self.receive_waiting(&port, &socket);
         }
         let now = self.handle.now();
         for flow in self.datagrams.table.borrow().iter().filter(|flow| flow.listen() == listen) {
@@ -76,7 +77,7 @@ impl LoopState {
     }
 }
 
-/// The task of a socket.
+/// The task of a listening socket.
 async fn receive(event_loop: Rc<LoopState>, port: Rc<DatagramPort>) {
     loop {
         let readable = poll_fn(|cx| {
@@ -88,7 +89,7 @@ async fn receive(event_loop: Rc<LoopState>, port: Rc<DatagramPort>) {
             socket.poll_readable(cx).map(|_| Some(socket))
         });
         let Some(socket) = readable.await else { return };
-        if event_loop.take_some(&port, &socket) == Taken::Waits {
+        if event_loop.receive_some(&port, &socket) == Taken::Waits {
             drop(socket);
             weir_engine::yield_now().await;
         }
@@ -96,32 +97,33 @@ async fn receive(event_loop: Rc<LoopState>, port: Rc<DatagramPort>) {
 }
 
 impl LoopState {
-    /// Receives until nothing is there, the task has done enough for this turn, or sessions that have begun are to run first.
-    fn take_some(self: &Rc<Self>, port: &DatagramPort, socket: &Datagram) -> Taken {
+    /// Receives until the socket is empty, the task has used its turn, or a new session's task must
+    /// run first.
+    fn receive_some(self: &Rc<Self>, port: &DatagramPort, socket: &Datagram) -> Taken {
         let mut taken = Taken::Some;
         while !weir_engine::is_spent() && taken == Taken::Some {
-            taken = self.take_one(port, socket);
+            taken = self.receive_one(port, socket);
         }
         taken
     }
 
-    /// Receives what is there, as far as that has an end.
-    fn take_rest(self: &Rc<Self>, port: &DatagramPort, socket: &Datagram) {
-        for _ in 0..REST {
-            if self.take_one(port, socket) == Taken::Nothing {
+    /// Receives the waiting datagrams, up to a limit.
+    fn receive_waiting(self: &Rc<Self>, port: &DatagramPort, socket: &Datagram) {
+        for _ in 0..MAX_WAITING {
+            if self.receive_one(port, socket) == Taken::Nothing {
                 return;
             }
         }
     }
 
     /// Receives one datagram, and gives it to its session.
-    fn take_one(self: &Rc<Self>, port: &DatagramPort, socket: &Datagram) -> Taken {
+    fn receive_one(self: &Rc<Self>, port: &DatagramPort, socket: &Datagram) -> Taken {
         let sessions = &self.datagrams;
         let mut scratch = sessions.scratch.borrow_mut();
         scratch.clear();
-        scratch.reserve(LONGEST);
+        scratch.reserve(MAX_DATAGRAM);
         match socket.try_recv_from(&mut scratch) {
-            Ok(Some(received)) => self.came(port, received, &scratch),
+            Ok(Some(received)) => self.dispatch(port, received, &scratch),
             Ok(None) => Taken::Nothing,
             Err(e) => {
                 let text = format_args!("recvmsg() failed {}", Cause(&e));
@@ -131,33 +133,39 @@ impl LoopState {
         }
     }
 
-    fn came(self: &Rc<Self>, port: &DatagramPort, received: Received, bytes: &[u8]) -> Taken {
+    fn dispatch(self: &Rc<Self>, port: &DatagramPort, received: Received, bytes: &[u8]) -> Taken {
         let peer = Address::from_any(received.from.clone());
         let nameless = matches!(&peer, Address::Unix(path) if path.as_os_str().is_empty());
-        let key = FlowKey { listen: port.listen, asked: received.to, peer };
+        let key = FlowKey { listen: port.listen, local_ip: received.to, peer };
         let table = &self.datagrams.table;
         let known = match nameless {
             true => None,
             false => table.borrow().find(&key).cloned(),
         };
         let Some(flow) = known else {
-            self.begin(port, key, received, bytes);
+            self.begin_session(port, key, received, bytes);
             return Taken::Some;
         };
         if flow.is_assured_now() {
             table.borrow_mut().assure(flow.id);
         }
         match flow.deliver(&self.handle, bytes) {
-            Delivered::Here => {}
+            Delivered::Accepted => {}
             Delivered::Waits => return Taken::Waits,
-            Delivered::Last => table.borrow_mut().let_go(flow.id),
+            Delivered::Last => table.borrow_mut().release_key(flow.id),
             Delivered::Dropped => self.metrics.add(Metric::DroppedDatagrams, 1),
         }
         Taken::Some
     }
 
-    /// The first datagram of a session.
-    fn begin(self: &Rc<Self>, port: &DatagramPort, key: FlowKey, received: Received, bytes: &[u8]) {
+    /// Begins a session with its first datagram.
+    fn begin_session(
+        self: &Rc<Self>,
+        port: &DatagramPort,
+        key: FlowKey,
+        received: Received,
+        bytes: &[u8],
+    ) {
         let (listen, peer) = (port.listen, key.peer.clone());
         self.metrics.add(Metric::Accepted, 1);
         let site = self.site;
@@ -171,35 +179,35 @@ impl LoopState {
             socket: Answering::new(port.fd.clone()),
             listen,
             peer: received.from,
-            asked: received.to,
+            local_ip: received.to,
             local,
         };
         let first = bytes.len() as u64;
-        let mut made = None;
-        let begun = self
+        let mut flow = None;
+        let added = self
             .datagrams
             .table
             .borrow_mut()
-            .begin(key, |id| made.insert(Rc::new(Flow::new(id, ends, first, server))).clone());
-        if let FlowStart::Instead(gone) = begun {
-            gone.end(Over::Evicted);
-            self.say_full(true);
+            .insert(key, |id| flow.insert(Rc::new(Flow::new(id, ends, first, server))).clone());
+        if let FlowStart::Evicted(gone) = added {
+            gone.end(EndReason::Evicted);
+            self.log_full(true);
         }
-        let Some(flow) = made else {
+        let Some(flow) = flow else {
             self.metrics.add(Metric::DroppedDatagrams, 1);
-            return self.say_full(false);
+            return self.log_full(false);
         };
         if flow.is_full() {
-            self.datagrams.table.borrow_mut().let_go(flow.id);
+            self.datagrams.table.borrow_mut().release_key(flow.id);
         }
         self.metrics.add(Metric::Handled, 1);
         let place = FlowGuard { event_loop: self.clone(), flow };
         self.handle.spawn(serve::datagrams(place, bytes.to_vec(), peer));
     }
 
-    fn say_full(&self, evicted: bool) {
+    fn log_full(&self, evicted: bool) {
         let sessions = &self.datagrams;
-        if !sessions.said_full.lets_through(self.handle.now()) {
+        if !sessions.full_logged.lets_through(self.handle.now()) {
             return;
         }
         let n = sessions.table.borrow().len();

@@ -1,18 +1,19 @@
-//! The sessions of a loop: found by their clients, limited in number, and ordered by which one makes room for another.
+//! The datagram sessions of a loop: found by client, limited in number, and evicted in order of
+//! age.
 //!
-//! A datagram may carry any sender's address, so a session costs its client nothing. There are at
-//! most so many. When another one begins then, the oldest session ends that has no second datagram
-//! after an answer. A client that has sent one is there and hears what it is told. It does not lose
-//! its session to strangers. The kernel's connection tracking does the same (`nf_conntrack`:
-//! ASSURED, early drop).
+//! A datagram may carry any source address, so a session costs its client nothing, and their number
+//! is limited. When the table is full, a new session evicts the oldest one whose client has sent
+//! nothing after an answer. A client that has sent something then most likely received the answer,
+//! so its address is real, and it does not lose its session to forged ones. The kernel's connection
+//! tracking does the same (`nf_conntrack`: ASSURED, early drop).
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// The end of the list of sessions that may have to go.
+/// The end of a linked list of slots.
 const NONE: u32 = u32::MAX;
 
-/// A session's place, as long as it lasts.
+/// A session's slot. The generation tells it from later sessions in the same slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Id {
     slot: u32,
@@ -22,20 +23,21 @@ pub struct Id {
 #[derive(Debug)]
 struct FlowSlot<K, V> {
     generation: u32,
-    /// The key of the datagrams that belong to it, as long as they do.
+    /// The key of its datagrams, while the session receives them.
     key: Option<K>,
     value: Option<V>,
-    /// Its client has not come back after an answer.
-    young: bool,
-    /// Neighbours among the young ones; of a free slot, the next free one.
+    /// Whether it may be evicted: its client has not sent a datagram after an answer.
+    evictable: bool,
+    /// Neighbours in the list of evictable slots.
     older: u32,
+    /// In a free slot, the next free one.
     newer: u32,
 }
 
-/// All sessions.
+/// A table of sessions.
 #[derive(Debug)]
 pub struct FlowTable<K, V> {
-    most: usize,
+    max: usize,
     slots: Vec<FlowSlot<K, V>>,
     free: u32,
     by_client: HashMap<K, u32>,
@@ -44,31 +46,31 @@ pub struct FlowTable<K, V> {
     len: usize,
 }
 
-/// What became of a session that was to begin.
+/// The result of adding a session.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FlowStart<V> {
-    /// It has.
-    Yes,
-    /// It has, and this one had to make room.
-    Instead(V),
-    /// There is no room, and no session that may make it.
-    No,
+    /// It was added.
+    Added,
+    /// It was added, and this one was evicted for it.
+    Evicted(V),
+    /// The table is full, and no session may be evicted.
+    Full,
 }
 
 impl<K: Clone + Eq + Hash, V> FlowTable<K, V> {
-    /// For at most so many sessions.
-    pub fn new(most: usize) -> FlowTable<K, V> {
+    /// A table of at most so many sessions.
+    pub fn new(max: usize) -> FlowTable<K, V> {
         let (slots, by_client) = (Vec::new(), HashMap::new());
-        let most = most.clamp(1, NONE as usize - 1);
-        FlowTable { most, slots, free: NONE, by_client, oldest: NONE, newest: NONE, len: 0 }
+        let max = max.clamp(1, NONE as usize - 1);
+        FlowTable { max, slots, free: NONE, by_client, oldest: NONE, newest: NONE, len: 0 }
     }
 
-    /// How many there are.
+    /// The number of sessions.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The session that a client's datagram belongs to.
+    /// The session that receives datagrams with this key.
     pub fn find(&self, key: &K) -> Option<&V> {
         let slot = *self.by_client.get(key)?;
         self.slots.get(slot as usize)?.value.as_ref()
@@ -79,37 +81,37 @@ impl<K: Clone + Eq + Hash, V> FlowTable<K, V> {
         self.slots.iter().filter_map(|slot| slot.value.as_ref())
     }
 
-    /// A session begins; the client's datagrams are its from now on.
-    pub fn begin(&mut self, key: K, make: impl FnOnce(Id) -> V) -> FlowStart<V> {
-        let gone = match self.len < self.most {
+    /// Adds a session. Datagrams with this key go to it from now on.
+    pub fn insert(&mut self, key: K, make: impl FnOnce(Id) -> V) -> FlowStart<V> {
+        let gone = match self.len < self.max {
             true => None,
-            false if self.oldest == NONE => return FlowStart::No,
-            false => self.take(self.oldest),
+            false if self.oldest == NONE => return FlowStart::Full,
+            false => self.remove_slot(self.oldest),
         };
-        self.place(key, make);
-        gone.map_or(FlowStart::Yes, FlowStart::Instead)
+        self.insert_slot(key, make);
+        gone.map_or(FlowStart::Added, FlowStart::Evicted)
     }
 
-    /// Its client came back after an answer: it stays until it ends by itself.
+    /// Makes a session safe from eviction: its client has sent a datagram after an answer.
     pub fn assure(&mut self, id: Id) {
-        if self.is(id) {
+        if self.is_current(id) {
             self.unlink(id.slot);
         }
     }
 
-    /// Its client's next datagram begins another session.
-    pub fn let_go(&mut self, id: Id) {
-        if self.is(id)
+    /// Takes the key from a session: the client's next datagram begins another one.
+    pub fn release_key(&mut self, id: Id) {
+        if self.is_current(id)
             && let Some(key) = self.slot(id.slot).and_then(|slot| slot.key.take())
         {
             self.by_client.remove(&key);
         }
     }
 
-    /// It is over.
-    pub fn end(&mut self, id: Id) {
-        if self.is(id) {
-            self.take(id.slot);
+    /// Removes a session.
+    pub fn remove(&mut self, id: Id) {
+        if self.is_current(id) {
+            self.remove_slot(id.slot);
         }
     }
 
@@ -117,19 +119,19 @@ impl<K: Clone + Eq + Hash, V> FlowTable<K, V> {
         self.slots.get_mut(slot as usize)
     }
 
-    fn is(&self, id: Id) -> bool {
+    fn is_current(&self, id: Id) -> bool {
         let slot = self.slots.get(id.slot as usize);
         slot.is_some_and(|slot| slot.generation == id.generation && slot.value.is_some())
     }
 
-    fn place(&mut self, key: K, make: impl FnOnce(Id) -> V) {
+    fn insert_slot(&mut self, key: K, make: impl FnOnce(Id) -> V) {
         let at = match self.free {
             NONE => {
                 self.slots.push(FlowSlot {
                     generation: 0,
                     key: None,
                     value: None,
-                    young: false,
+                    evictable: false,
                     older: NONE,
                     newer: NONE,
                 });
@@ -137,7 +139,7 @@ impl<K: Clone + Eq + Hash, V> FlowTable<K, V> {
             }
             free => free,
         };
-        // The session that had the key keeps its slot, but gets no more of its client's datagrams.
+        // The previous session of this key keeps its slot, but receives no more datagrams.
         if let Some(before) = self.by_client.insert(key.clone(), at)
             && let Some(before) = self.slot(before)
         {
@@ -149,7 +151,7 @@ impl<K: Clone + Eq + Hash, V> FlowTable<K, V> {
         if let Some(slot) = self.slots.get_mut(at as usize) {
             next_free = slot.newer;
             id.generation = slot.generation;
-            (slot.key, slot.value, slot.young) = (Some(key), Some(make(id)), true);
+            (slot.key, slot.value, slot.evictable) = (Some(key), Some(make(id)), true);
             (slot.older, slot.newer) = (newest, NONE);
         }
         if self.free == at {
@@ -162,8 +164,8 @@ impl<K: Clone + Eq + Hash, V> FlowTable<K, V> {
         self.len += 1;
     }
 
-    /// Takes a session out, and its slot is free.
-    fn take(&mut self, at: u32) -> Option<V> {
+    /// Removes the session of a slot, and frees the slot.
+    fn remove_slot(&mut self, at: u32) -> Option<V> {
         self.unlink(at);
         let free = self.free;
         let slot = self.slot(at)?;
@@ -178,10 +180,10 @@ impl<K: Clone + Eq + Hash, V> FlowTable<K, V> {
         value
     }
 
-    /// Takes it off the list of sessions that may have to go.
+    /// Removes a slot from the list of evictable ones.
     fn unlink(&mut self, at: u32) {
-        let Some(slot) = self.slot(at).filter(|slot| slot.young) else { return };
-        slot.young = false;
+        let Some(slot) = self.slot(at).filter(|slot| slot.evictable) else { return };
+        slot.evictable = false;
         let (older, newer) = (slot.older, slot.newer);
         (slot.older, slot.newer) = (NONE, NONE);
         match self.slot(older) {
@@ -204,9 +206,9 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Act {
         Begin(u8),
-        /// Of the session that began as this one, as long as it lasts.
+        /// For the session of this `Begin`, if it still exists. So do the others.
         Assure(usize),
-        LetGo(usize),
+        ReleaseKey(usize),
         End(usize),
     }
 
@@ -214,43 +216,43 @@ mod tests {
         prop_oneof![
             4 => (0u8..12).prop_map(Act::Begin),
             1 => (0usize..60).prop_map(Act::Assure),
-            1 => (0usize..60).prop_map(Act::LetGo),
+            1 => (0usize..60).prop_map(Act::ReleaseKey),
             1 => (0usize..60).prop_map(Act::End),
         ]
     }
 
-    /// One session as plain as can be: its key while datagrams are its, and whether it may have to go.
+    /// A session of the model.
     #[derive(Debug)]
     struct Plain {
         number: usize,
         key: Option<u8>,
-        young: bool,
+        evictable: bool,
     }
 
     proptest! {
-        /// The table is a list of sessions in the order in which they began.
+        /// The table behaves like a plain list of sessions in the order in which they began.
         #[test]
-        fn it_is_a_list(acts in prop::collection::vec(act(), 0..120), most in 1usize..6) {
-            let mut table = FlowTable::new(most);
+        fn it_is_a_list(acts in prop::collection::vec(act(), 0..120), max in 1usize..6) {
+            let mut table = FlowTable::new(max);
             let mut list: Vec<Plain> = Vec::new();
             let mut ids = Vec::new();
             for act in acts {
                 match act {
                     Act::Begin(key) => {
                         let number = ids.len();
-                        let goes = list.iter().position(|plain| plain.young);
-                        let goes = (list.len() == most).then_some(goes);
+                        let goes = list.iter().position(|plain| plain.evictable);
+                        let goes = (list.len() == max).then_some(goes);
                         let make = |id| {
                             ids.push(id);
                             number
                         };
-                        match table.begin(key, make) {
-                            FlowStart::No => {
+                        match table.insert(key, make) {
+                            FlowStart::Full => {
                                 prop_assert_eq!(goes, Some(None));
                                 continue;
                             }
-                            FlowStart::Yes => prop_assert_eq!(goes, None),
-                            FlowStart::Instead(gone) => {
+                            FlowStart::Added => prop_assert_eq!(goes, None),
+                            FlowStart::Evicted(gone) => {
                                 let at = goes.flatten().unwrap();
                                 prop_assert_eq!(list.remove(at).number, gone);
                             }
@@ -258,24 +260,24 @@ mod tests {
                         for plain in list.iter_mut().filter(|plain| plain.key == Some(key)) {
                             plain.key = None;
                         }
-                        list.push(Plain { number, key: Some(key), young: true });
+                        list.push(Plain { number, key: Some(key), evictable: true });
                     }
-                    Act::Assure(n) | Act::LetGo(n) | Act::End(n) if n >= ids.len() => {}
+                    Act::Assure(n) | Act::ReleaseKey(n) | Act::End(n) if n >= ids.len() => {}
                     Act::Assure(n) => {
                         table.assure(ids[n]);
-                        list.iter_mut().filter(|p| p.number == n).for_each(|p| p.young = false);
+                        list.iter_mut().filter(|p| p.number == n).for_each(|p| p.evictable = false);
                     }
-                    Act::LetGo(n) => {
-                        table.let_go(ids[n]);
+                    Act::ReleaseKey(n) => {
+                        table.release_key(ids[n]);
                         list.iter_mut().filter(|p| p.number == n).for_each(|p| p.key = None);
                     }
                     Act::End(n) => {
-                        table.end(ids[n]);
+                        table.remove(ids[n]);
                         list.retain(|plain| plain.number != n);
                     }
                 }
                 prop_assert_eq!(table.len(), list.len());
-                prop_assert!(table.slots.len() <= most);
+                prop_assert!(table.slots.len() <= max);
                 for key in 0..12 {
                     let expected = list.iter().find(|plain| plain.key == Some(key));
                     prop_assert_eq!(table.find(&key), expected.map(|plain| &plain.number));

@@ -1,4 +1,4 @@
-//! How `health_check` and `match` are read.
+//! Reads `health_check` and `match`.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::matching::{Expect, Match};
 use crate::config::StreamScope;
 use crate::settings::{Groups, SessionContent};
 
-/// A line, until the server's other settings are known.
+/// A `health_check` line, kept until the rest of its server block is read.
 #[derive(Debug, Clone)]
 pub struct HealthCheckDirective {
     line: health::HealthCheckOptions,
@@ -31,7 +31,7 @@ impl HealthCheckDirective {
         Ok(HealthCheckDirective { line, udp })
     }
 
-    /// The check, when all of its server is known.
+    /// Makes the check, once the rest of the server block is read.
     pub fn finish(self, s: &StreamScope<'_, '_>) -> Result<StreamCheck, Error> {
         let HealthCheckDirective { line, udp } = self;
         let SessionContent::Group(group) = s.conf.content else {
@@ -49,7 +49,8 @@ impl HealthCheckDirective {
     }
 }
 
-/// All groups are known: what is checked must be shared.
+/// Applies the checks to their groups, once all groups are read. A checked group must be in shared
+/// memory.
 pub fn finish(checks: &[StreamCheck], groups: &Groups) -> Result<(), Error> {
     for check in checks {
         if let Some(upstream) = groups.get(check.group) {
@@ -95,7 +96,7 @@ impl Expect {
     }
 }
 
-/// With bytes for what is written as `\x80`.
+/// Decodes `\x80` and the like into bytes.
 fn unescaped(text: &[u8]) -> Vec<u8> {
     let digit = |at: usize| (*text.get(at)? as char).to_digit(16);
     let (mut out, mut at) = (Vec::with_capacity(text.len()), 0);

@@ -1,4 +1,4 @@
-//! `match { }`: what a server is sent, and what it must say to count as healthy.
+//! `match { }`: what to send to a server, and the answer that shows that it is healthy.
 
 use weir_values::Regex;
 
@@ -15,26 +15,28 @@ pub struct Match {
 /// `expect`
 #[derive(Debug)]
 pub(super) enum Expect {
-    /// What comes first.
+    /// The answer starts with this text.
     Text(Vec<u8>),
-    /// What stands somewhere in it.
+    /// The answer contains a match of this pattern.
     Pattern(Regex),
 }
 
 impl Match {
-    /// Something is sent, and something must come back.
+    /// Whether the block has both `send` and `expect`.
     pub fn is_complete(&self) -> bool {
         !self.send.is_empty() && self.expect.is_some()
     }
 
-    /// Whether what was said so far is what was expected; `None`: that is not known yet.
-    pub fn judge(&self, said: &[u8]) -> Option<bool> {
+    /// Whether the answer so far is the expected one. `None`: more bytes are needed.
+    pub fn judge(&self, received: &[u8]) -> Option<bool> {
         match &self.expect {
             None => Some(true),
-            Some(Expect::Text(text)) if said.len() >= text.len() => Some(said.starts_with(text)),
-            Some(Expect::Text(text)) if text.starts_with(said) => None,
+            Some(Expect::Text(text)) if received.len() >= text.len() => {
+                Some(received.starts_with(text))
+            }
+            Some(Expect::Text(text)) if text.starts_with(received) => None,
             Some(Expect::Text(_)) => Some(false),
-            Some(Expect::Pattern(regex)) => regex.is_match(said).then_some(true),
+            Some(Expect::Pattern(regex)) => regex.is_match(received).then_some(true),
         }
     }
 }
@@ -47,7 +49,7 @@ mod tests {
     fn what_is_expected_comes_first() {
         let expect = Some(Expect::Text(b"+PONG".to_vec()));
         let rules = Match { expect, ..Match::default() };
-        for (said, judged) in [
+        for (received, judged) in [
             ("", None),
             ("+PO", None),
             ("+PONG", Some(true)),
@@ -55,7 +57,7 @@ mod tests {
             ("-ERR", Some(false)),
             ("x+PONG", Some(false)),
         ] {
-            assert_eq!(rules.judge(said.as_bytes()), judged, "{said}");
+            assert_eq!(rules.judge(received.as_bytes()), judged, "{received}");
         }
         assert_eq!(Match::default().judge(b""), Some(true));
     }

@@ -1,6 +1,6 @@
-//! Active health checks of the servers that sessions are passed to: over a connection, or in
-//! datagrams. nginx's commercial edition: ngx_stream_upstream_hc_module. `weir-upstream` decides
-//! when they are made, and what follows.
+//! Active health checks of the upstream servers of sessions, over TCP or UDP. nginx's commercial
+//! edition: ngx_stream_upstream_hc_module. `weir-upstream` decides when a check runs, and what
+//! follows from its result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +24,11 @@ pub struct StreamCheck {
     line: health::HealthCheckOptions,
     pub(crate) group: GroupId,
     rules: Option<Arc<Match>>,
-    /// Datagrams are sent; else a connection is opened.
+    /// Whether datagrams are sent instead of opening a connection.
     udp: bool,
-    /// How long an answer may take.
+    /// `health_check_timeout`: how long an answer may take.
     timeout: Duration,
     proxy: Proxy,
-    /// TLS, where the servers are spoken to in it.
+    /// `proxy_ssl`
     tls: Option<Settings>,
 }

@@ -1,4 +1,4 @@
-//! One check of one server.
+//! Runs one check of one server.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use super::{Match, StreamCheck};
 const CONNECTING: &str = "connecting to upstream";
 const SENDING: &str = "sending to upstream";
 const READING: &str = "reading from upstream";
-/// It said something else.
+/// The answer was not the expected one.
 const CHECKING: &str = "checking data";
-/// Read at once.
+/// Bytes of one read.
 const PIECE: usize = 4096;
-/// The longest datagram.
-const LONGEST: usize = 65_535;
+/// The largest UDP datagram, in bytes.
+const MAX_DATAGRAM: usize = 65_535;
 
 impl health::CheckSettings for StreamCheck {
-    /// Connections are not kept: what is checked is that there is one.
+    /// Each check opens a new connection.
     type Connection = ();
 
     fn line(&self) -> &health::HealthCheckOptions {
@@ -50,8 +50,8 @@ impl StreamCheck {
         self.proxy.options(from, handle.now() + self.proxy.connect_timeout)
     }
 
-    /// A PROXY header that names no client, for servers that want one.
-    fn introduction(&self) -> Vec<u8> {
+    /// A PROXY header without a client's address, if the servers expect one.
+    fn proxy_header(&self) -> Vec<u8> {
         let mut head = Vec::new();
         if let Some(version) = self.proxy.proxy_protocol {
             proxy_protocol::write(version, None, self.udp, &Extras::default(), &mut head);
@@ -63,7 +63,7 @@ impl StreamCheck {
         let (endpoint, options) = (self.line.endpoint(peer), self.options(handle));
         let stream = contact::connect(handle, &endpoint, &options).await?;
         let until = handle.now() + self.timeout;
-        let head = self.introduction();
+        let head = self.proxy_header();
         if !head.is_empty() {
             let mut chain = Chain::new();
             chain.push(head);
@@ -72,12 +72,12 @@ impl StreamCheck {
         }
         let secured = self.secure(peer, &stream, until).await?;
         let wire = Wire::join(stream, secured);
-        let spoken = match &self.rules {
-            Some(rules) => self.speak(&wire, rules, until).await,
+        let result = match &self.rules {
+            Some(rules) => self.exchange(&wire, rules, until).await,
             None => Ok(()),
         };
         wire.close_notify();
-        spoken
+        result
     }
 
     async fn secure(
@@ -91,31 +91,37 @@ impl StreamCheck {
         contact::secure(stream, client, &self.line.endpoint(peer), until).await.map(Some)
     }
 
-    /// Says what is to be said, and hears as much as it takes, or `proxy_buffer_size` has room for.
-    async fn speak(&self, wire: &Wire, rules: &Match, until: Instant) -> Result<(), CheckFailure> {
+    /// Sends the text of `send`, and reads until the answer is decided or `proxy_buffer_size` is
+    /// full.
+    async fn exchange(
+        &self,
+        wire: &Wire,
+        rules: &Match,
+        until: Instant,
+    ) -> Result<(), CheckFailure> {
         wire.set_deadline(Some(until));
         if !rules.send.is_empty() {
             contact::send(wire, rules.send.clone(), until, SENDING).await?;
         }
         let most = self.proxy.buffer;
-        let mut said = Vec::new();
+        let mut received = Vec::new();
         loop {
-            match rules.judge(&said) {
+            match rules.judge(&received) {
                 Some(true) => return Ok(()),
-                None if said.len() < most => {}
+                None if received.len() < most => {}
                 _ => return Err(CheckFailure::new(CHECKING)),
             }
             wire.readable().await.map_err(|e| CheckFailure::io(READING, "recv()", &e))?;
-            said.reserve(PIECE.min(most - said.len()));
-            let received = wire.try_recv(&mut said);
-            if received.map_err(|e| CheckFailure::io(READING, "recv()", &e))? == Some(0) {
+            received.reserve(PIECE.min(most - received.len()));
+            let read = wire.try_recv(&mut received);
+            if read.map_err(|e| CheckFailure::io(READING, "recv()", &e))? == Some(0) {
                 return Err(CheckFailure::wrong(CHECKING, "upstream closed connection"));
             }
-            said.truncate(most);
+            received.truncate(most);
         }
     }
 
-    /// Sends one datagram; the first that comes back is judged.
+    /// Sends one datagram, and judges the first answer.
     async fn datagram(
         &self,
         handle: &Handle,
@@ -126,20 +132,20 @@ impl StreamCheck {
         let socket = endpoint.to_any().and_then(|to| handle.connect_datagrams(&to, &options));
         let socket = socket.map_err(|e| CheckFailure::io(CONNECTING, "connect()", &e))?;
         socket.set_deadline(Some(handle.now() + self.timeout));
-        let mut text = self.introduction();
+        let mut text = self.proxy_header();
         text.extend_from_slice(&rules.send);
         let sent = socket.send_to(&text, None).await;
         sent.map_err(|e| CheckFailure::io(SENDING, "sendmsg()", &e))?;
-        let mut said = Vec::with_capacity(self.proxy.buffer.min(LONGEST));
+        let mut received = Vec::with_capacity(self.proxy.buffer.min(MAX_DATAGRAM));
         loop {
             let readable = poll_fn(|cx| socket.poll_readable(cx)).await;
             readable.map_err(|e| CheckFailure::io(READING, "recv()", &e))?;
-            let received = socket.try_recv(&mut said);
-            if received.map_err(|e| CheckFailure::io(READING, "recv()", &e))?.is_some() {
+            let read = socket.try_recv(&mut received);
+            if read.map_err(|e| CheckFailure::io(READING, "recv()", &e))?.is_some() {
                 break;
             }
         }
-        match rules.judge(&said) {
+        match rules.judge(&received) {
             Some(true) => Ok(()),
             _ => Err(CheckFailure::new(CHECKING)),
         }
