@@ -82,7 +82,7 @@ const ELSEWHERE: &[(&str, &str, &[Maker])] = &[
     (
         "mail/auth_http.rs",
         "exchange",
-        &[Item("mail/auth_http.rs", "late"), Item("mail/serve.rs", "unreachable")],
+        &[Item("mail/auth_http.rs", "timeout_text"), Item("mail/serve.rs", "unreachable")],
     ),
     ("mail/upstream.rs", "not_connected", &[Item("mail/serve.rs", "unreachable")]),
     ("ssl/server/accept.rs", "level", &[Item("ssl/load.rs", "LoadError")]),

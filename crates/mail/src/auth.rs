@@ -1,5 +1,5 @@
-//! The ways to log in that the protocols share: SASL's PLAIN, LOGIN, CRAM-MD5 and EXTERNAL (RFC 4954, 5034, 3501). nginx:
-//! ngx_mail_auth_* in ngx_mail_handler.c and ngx_mail_parse.c.
+//! The SASL mechanisms that the protocols share: PLAIN, LOGIN, CRAM-MD5 and EXTERNAL (RFC 4954,
+//! 5034, 3501). nginx: ngx_mail_auth_* in ngx_mail_handler.c and ngx_mail_parse.c.
 
 use weir_log::Level;
 use weir_proto::base64::{self, Alphabet};
@@ -14,21 +14,21 @@ use crate::settings::{Methods, StartTls};
 const USERNAME: &[u8] = b"VXNlcm5hbWU6";
 const PASSWORD: &[u8] = b"UGFzc3dvcmQ6";
 
-/// How long a digest of CRAM-MD5 is.
+/// Length of a CRAM-MD5 digest in hexadecimal digits.
 const DIGEST: usize = 32;
 
-/// Whether the client must begin TLS before it logs in.
+/// Whether the client must start TLS before it logs in.
 pub fn needs_tls(s: &Session) -> bool {
     s.conf().starttls == StartTls::Only && !s.is_secured()
 }
 
-/// Whether the client may begin TLS.
+/// Whether the client may start TLS.
 pub fn may_begin_tls(s: &Session) -> bool {
     s.conf().starttls != StartTls::Off && !s.is_secured()
 }
 
-/// The client asks for a way to log in. Plain ways are always there, as with nginx.
-pub fn begin(s: &mut Session, args: &[Vec<u8>], methods: Methods) -> Step {
+/// `AUTH` or `AUTHENTICATE`: starts a mechanism. As in nginx, PLAIN and LOGIN are always accepted.
+pub fn authenticate(s: &mut Session, args: &[Vec<u8>], methods: Methods) -> Step {
     let (method, first) = match args {
         [method] => (method, None),
         [method, first] => (method, Some(first)),
@@ -51,10 +51,10 @@ pub fn begin(s: &mut Session, args: &[Vec<u8>], methods: Methods) -> Step {
     }
 }
 
-/// What the client answers to a challenge, once its line is whole.
-pub fn answered(s: &mut Session, challenge: Challenge) -> Option<Step> {
+/// Reads the client's response to a challenge. `None`: its line is incomplete.
+pub fn response(s: &mut Session, challenge: Challenge) -> Option<Step> {
     let word = match dialog::line(s, mail::answer)? {
-        Err(garbage) => return Some(garbage),
+        Err(no_command) => return Some(no_command),
         Ok(mut command) => command.args.pop().unwrap_or_default(),
     };
     Some(match challenge {
@@ -66,11 +66,11 @@ pub fn answered(s: &mut Session, challenge: Challenge) -> Option<Step> {
     })
 }
 
-/// What digests are made with: new for each session.
+/// The timestamp of APOP and CRAM-MD5, new for each session.
 pub fn salt(s: &mut Session) -> &[u8] {
     if s.salt.is_empty() {
         let mut number = [0; 8];
-        // Without random bytes the number is the session's own, which is not used twice either.
+        // Without random bytes, the session's number stands in: it is not used twice either.
         if s.event_loop.handle.fill_random(&mut number).is_err() {
             number = s.number().to_ne_bytes();
         }
@@ -84,10 +84,10 @@ pub fn salt(s: &mut Session) -> &[u8] {
 
 fn challenge(s: &mut Session, challenge: Challenge, text: &[u8]) -> Step {
     s.challenge = Some(challenge);
-    Step::Say([s.protocol().challenge(), text, b"\r\n"].concat())
+    Step::Reply([s.protocol().challenge(), text, b"\r\n"].concat())
 }
 
-/// What a word in Base64 stands for.
+/// Decodes a word from Base64, and logs a failure.
 fn decoded(s: &Session, word: &[u8], method: &str) -> Option<Vec<u8>> {
     let text = base64::decode(Alphabet::Plain, word);
     if text.is_none() {
@@ -105,10 +105,11 @@ fn username(s: &mut Session, word: &[u8]) -> Step {
 
 fn password(s: &mut Session, word: &[u8]) -> Step {
     let Some(password) = decoded(s, word, "LOGIN") else { return Step::Invalid };
-    logs_in(s, LoginMethod::Plain, Some(password))
+    log_in_with(s, LoginMethod::Plain, Some(password))
 }
 
-/// An identity that is left out, a name and a password, with a zero byte before each.
+/// Reads the response of PLAIN: an authorization identity, which is ignored, a name and a password,
+/// each after a zero byte (RFC 4616).
 fn plain(s: &mut Session, word: &[u8]) -> Step {
     let Some(text) = decoded(s, word, "PLAIN") else { return Step::Invalid };
     let mut parts = text.splitn(3, |b| *b == 0).skip(1);
@@ -116,7 +117,7 @@ fn plain(s: &mut Session, word: &[u8]) -> Step {
         (Some(name), Some(password)) => {
             s.login = name.to_vec();
             let password = password.to_vec();
-            return logs_in(s, LoginMethod::Plain, Some(password));
+            return log_in_with(s, LoginMethod::Plain, Some(password));
         }
         (Some(name), None) if !name.is_empty() => "password",
         _ => "login",
@@ -125,7 +126,7 @@ fn plain(s: &mut Session, word: &[u8]) -> Step {
     Step::Invalid
 }
 
-/// A name and a digest in hexadecimal digits, with a space between.
+/// Reads the response of CRAM-MD5: a name, a space, and a digest in hexadecimal digits.
 fn cram_md5(s: &mut Session, word: &[u8]) -> Step {
     let Some(text) = decoded(s, word, "CRAM-MD5") else { return Step::Invalid };
     let mut parts = text.splitn(2, |b| *b == b' ');
@@ -136,17 +137,17 @@ fn cram_md5(s: &mut Session, word: &[u8]) -> Step {
         s.log(Level::Info, format_args!("{text}"));
         return Step::Invalid;
     }
-    logs_in(s, LoginMethod::CramMd5, Some(digest.to_vec()))
+    log_in_with(s, LoginMethod::CramMd5, Some(digest.to_vec()))
 }
 
 fn external(s: &mut Session, word: &[u8]) -> Step {
     let Some(name) = decoded(s, word, "EXTERNAL") else { return Step::Invalid };
     s.login = name;
-    logs_in(s, LoginMethod::External, None)
+    log_in_with(s, LoginMethod::External, None)
 }
 
-/// The client has given its credentials.
-pub fn logs_in(s: &mut Session, method: LoginMethod, password: Option<Vec<u8>>) -> Step {
+/// Stores the credentials, for the log-in to begin.
+pub fn log_in_with(s: &mut Session, method: LoginMethod, password: Option<Vec<u8>>) -> Step {
     (s.method, s.password, s.challenge) = (method, password, None);
     Step::LogIn
 }

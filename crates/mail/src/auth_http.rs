@@ -1,4 +1,5 @@
-//! Asks a server of HTTP whether the client may log in, and where it leads. nginx: ngx_mail_auth_http_module.
+//! Asks an HTTP server whether the client may log in, and at which mail server. nginx:
+//! ngx_mail_auth_http_module.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -16,44 +17,46 @@ use crate::serve::unreachable;
 use crate::session::{LoginMethod, Session, SessionEnd};
 use crate::settings::AuthServer;
 
-/// The longest head of an answer.
-const HEAD: usize = 16 * 1024;
-/// How much is read of it at once.
+/// The largest response head.
+const MAX_HEAD: usize = 16 * 1024;
+/// Bytes of one read.
 const PIECE: usize = 1024;
-/// How often the server may tell a client to wait, and the least and the longest that it waits.
-const WAITS: u32 = 100;
-const LEAST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: u64 = 60 * 60;
+/// How often a response may say `Auth-Status: WAIT`, and the shortest and longest pause until the
+/// next request.
+const MAX_WAITS: u32 = 100;
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE_SECS: u64 = 60 * 60;
 
-/// What becomes of the client.
+/// The decision about a client.
 #[derive(Debug)]
 pub enum Verdict {
-    /// It leads to a server.
-    Leads(MailServer),
+    /// It may log in at this server.
+    Server(MailServer),
     /// It may not log in.
     Refused {
-        /// What it is told.
+        /// The reply to the client.
         text: Vec<u8>,
-        /// It is told so after a pause, and may try again. None: it is the end.
+        /// The reply is sent after this pause, and the client may try again. `None`: the session
+        /// ends.
         pause: Option<Duration>,
     },
 }
 
-/// Where a client leads.
+/// A client's mail server.
 #[derive(Debug)]
 pub struct MailServer {
     /// Its address.
     pub address: SocketAddr,
-    /// As it was told.
+    /// The address as the HTTP server wrote it.
     pub name: String,
 }
 
-/// What an answer says.
+/// The fields of a response.
 #[derive(Debug, Default)]
 struct AuthAnswer {
-    /// Why the client may not log in.
+    /// An `Auth-Status` that refuses the client.
     refusal: Option<Vec<u8>>,
-    /// The server is not ready to say.
+    /// `Auth-Status: WAIT`
     waits: bool,
     server: Option<Vec<u8>>,
     port: Option<Vec<u8>>,
@@ -63,29 +66,29 @@ struct AuthAnswer {
     error_code: Option<Vec<u8>>,
 }
 
-/// Asks until there is a verdict.
+/// Repeats the request until there is a decision.
 pub async fn ask(s: &mut Session) -> Result<Verdict, SessionEnd> {
     s.doing = "in http auth state";
     doing::note("the question to auth_http", "", s.server);
     let Some(server) = &s.conf().auth.server else { return Err(SessionEnd::Internal) };
-    for _ in 0..WAITS {
+    for _ in 0..MAX_WAITS {
         let request = request(s, server);
         let (answer, name) = exchange(s, server, request).await?;
         if matches!(s.method, LoginMethod::Apop | LoginMethod::CramMd5) {
-            // A digest is no password for the server behind.
+            // The digest cannot be used as the password at the mail server.
             s.password = None;
         }
         if answer.waits && answer.refusal.is_none() {
-            let pause = answer.pause.unwrap_or(LEAST_PAUSE).max(LEAST_PAUSE);
+            let pause = answer.pause.unwrap_or(MIN_PAUSE).max(MIN_PAUSE);
             s.event_loop.handle.sleep(pause).await;
             continue;
         }
-        return judge(s, answer, &name);
+        return verdict(s, answer, &name);
     }
     Err(s.fail(format_args!("auth http server lets the client wait for ever")))
 }
 
-/// The request, all of it a head.
+/// Makes the request, which has no body.
 fn request(s: &mut Session, server: &AuthServer) -> Vec<u8> {
     let mut out = [b"GET ", server.uri.as_slice(), b" HTTP/1.0\r\n"].concat();
     field(&mut out, "Host", &server.host);
@@ -119,7 +122,7 @@ fn request(s: &mut Session, server: &AuthServer) -> Vec<u8> {
     out
 }
 
-/// What is known of the client's TLS, and of its certificate if it was asked for one.
+/// Adds fields about the client's TLS, and about its certificate if the server asks for one.
 fn tls(s: &mut Session, out: &mut Vec<u8>) {
     out.extend_from_slice(b"Auth-SSL: on\r\n");
     field_if(out, "Auth-SSL-Protocol", s.value("ssl_protocol").as_deref());
@@ -151,7 +154,7 @@ fn escaped(value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A field on one line, whatever its value holds.
+/// Adds a field. Line ends in its value become spaces.
 fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
@@ -159,14 +162,14 @@ fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The same, unless there is nothing to say.
+/// Adds a field, unless its value is missing or empty.
 fn field_if(out: &mut Vec<u8>, name: &str, value: Option<&[u8]>) {
     if let Some(value) = value.filter(|value| !value.is_empty()) {
         field(out, name, value);
     }
 }
 
-/// Sends the request and reads the answer; also says which server that was.
+/// Sends the request and reads the response. Returns the HTTP server's name too.
 async fn exchange(
     s: &mut Session,
     server: &AuthServer,
@@ -185,13 +188,13 @@ async fn exchange(
         match connected.await {
             Ok(stream) => {
                 group.ended(&picked, Ended::Well(PeerTimes::default()), handle.now());
-                let answer = converse(s, &stream, &name, request, until).await?;
+                let answer = send_request(s, &stream, &name, request, until).await?;
                 return Ok((answer, name));
             }
             Err(error) => {
                 group.ended(&picked, Ended::by(Failure::Error), handle.now());
                 let text = match fault::is_late(&error) {
-                    true => late(&name),
+                    true => timeout_text(&name),
                     false => unreachable(&error),
                 };
                 s.log(Level::Error, format_args!("{text}"));
@@ -201,11 +204,11 @@ async fn exchange(
     Err(SessionEnd::Internal)
 }
 
-fn late(name: &str) -> String {
+fn timeout_text(name: &str) -> String {
     format!("auth http server {name} timed out {}", Cause(&fault::late()))
 }
 
-async fn converse(
+async fn send_request(
     s: &Session,
     stream: &Stream,
     name: &str,
@@ -213,7 +216,7 @@ async fn converse(
     until: std::time::Instant,
 ) -> Result<AuthAnswer, SessionEnd> {
     let failed = |call: &str, error: std::io::Error| match fault::is_late(&error) {
-        true => s.fail(format_args!("{}", late(name))),
+        true => s.fail(format_args!("{}", timeout_text(name))),
         false => s.fail(format_args!("{}", fault::failed(call, &error))),
     };
     let mut chain = Chain::new();
@@ -234,7 +237,7 @@ async fn converse(
                     s.fail(format_args!("auth http server {name} sent an unfinished response"))
                 );
             }
-            Ok(None) if head.len() > HEAD => {
+            Ok(None) if head.len() > MAX_HEAD => {
                 return Err(
                     s.fail(format_args!("auth http server {name} sent a too long response"))
                 );
@@ -249,11 +252,12 @@ async fn converse(
     }
 }
 
-/// A line of the answer that is no field.
+/// A line of the response that is no field.
 #[derive(Debug, PartialEq, Eq)]
 struct InvalidHeader;
 
-/// Reads a head; none if it is not whole. The status means nothing: the fields do.
+/// Parses a response head. `None`: it is incomplete. As in nginx, the status is ignored: the fields
+/// decide.
 fn parse(head: &[u8]) -> Result<Option<AuthAnswer>, InvalidHeader> {
     let mut answer = AuthAnswer::default();
     let (mut rest, mut first) = (head, true);
@@ -275,13 +279,13 @@ fn parse(head: &[u8]) -> Result<Option<AuthAnswer>, InvalidHeader> {
             return Err(InvalidHeader);
         }
         let value = value.strip_prefix(b":").unwrap_or(value).trim_ascii();
-        answer.take(name, value);
+        answer.set_field(name, value);
     }
     Ok(None)
 }
 
 impl AuthAnswer {
-    fn take(&mut self, name: &[u8], value: &[u8]) {
+    fn set_field(&mut self, name: &[u8], value: &[u8]) {
         let text = || Some(value.to_vec());
         match name.to_ascii_lowercase().as_slice() {
             b"auth-status" => match value {
@@ -296,7 +300,7 @@ impl AuthAnswer {
             b"auth-error-code" => self.error_code = text(),
             b"auth-wait" => {
                 let seconds = weir_conf::values::number(value).filter(|seconds| *seconds > 0);
-                let pause = |seconds: u64| Duration::from_secs(seconds.min(LONGEST_PAUSE));
+                let pause = |seconds: u64| Duration::from_secs(seconds.min(MAX_PAUSE_SECS));
                 self.pause = seconds.map(pause);
             }
             _ => {}
@@ -304,7 +308,7 @@ impl AuthAnswer {
     }
 }
 
-fn judge(s: &mut Session, answer: AuthAnswer, name: &str) -> Result<Verdict, SessionEnd> {
+fn verdict(s: &mut Session, answer: AuthAnswer, name: &str) -> Result<Verdict, SessionEnd> {
     if let Some(user) = answer.user {
         s.login = user;
     }
@@ -343,10 +347,10 @@ fn judge(s: &mut Session, answer: AuthAnswer, name: &str) -> Result<Verdict, Ses
         );
     };
     let name = format!("{server}:{port}");
-    Ok(Verdict::Leads(MailServer { address: (ip, number).into(), name }))
+    Ok(Verdict::Server(MailServer { address: (ip, number).into(), name }))
 }
 
-/// The client's address, for servers behind.
+/// The client's IP address and port.
 pub fn client_address(s: &Session) -> Option<SocketAddr> {
     match s.peer() {
         Address::Inet(inet) => Some(*inet),
@@ -365,7 +369,7 @@ mod tests {
         let answer = parse(head).unwrap().unwrap();
         assert_eq!(answer.server.as_deref(), Some(b"127.0.0.1".as_slice()));
         assert_eq!((answer.refusal, answer.pause), (None, Some(Duration::from_secs(3))));
-        // A head may begin without a status.
+        // The status line may be missing.
         let answer = parse(b"Auth-Status: No such user\n\n").unwrap().unwrap();
         assert_eq!(answer.refusal.as_deref(), Some(b"No such user".as_slice()));
         assert!(parse(b"HTTP/1.0 200 OK\r\nA: b\r\n").unwrap().is_none());

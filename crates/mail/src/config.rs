@@ -15,18 +15,18 @@ use crate::settings::{AuthServer, MailConf, StartTls};
 use crate::site::{Server, Site, SiteParts};
 use crate::{imap, pop3, smtp};
 
-/// The port of HTTP.
+/// The default port of `auth_http`.
 const HTTP: u16 = 80;
 
-/// What the whole block shares while it is read.
+/// State of the whole `mail` block while it is read.
 pub struct MailSetup<'a> {
-    /// From outside.
+    /// What the server passes in: prefixes, logs, zones and so on.
     pub inputs: Inputs<'a>,
     /// All variables, defined and referred to.
     pub variables: Variables<Session>,
-    /// What was noticed that does not stop the start.
+    /// Problems that do not stop the start.
     pub warnings: Vec<Error>,
-    /// The servers that clients are looked up at.
+    /// The HTTP servers of `auth_http`.
     pub upstreams: Drafts<()>,
     files: KeyFiles,
     staplings: Vec<Stapling>,
@@ -34,7 +34,7 @@ pub struct MailSetup<'a> {
 }
 
 impl<'a> MailSetup<'a> {
-    /// What directives of TLS add to.
+    /// The state that TLS directives read and add to.
     pub fn tls(&mut self) -> weir_ssl::SslReader<'_, 'a, Session> {
         weir_ssl::SslReader {
             inputs: self.inputs,
@@ -48,9 +48,9 @@ impl<'a> MailSetup<'a> {
 
 /// One block while it is read.
 pub struct MailScope<'s, 'a> {
-    /// What the whole block shares.
+    /// State of the whole `mail` block.
     pub setup: &'s mut MailSetup<'a>,
-    /// Its settings.
+    /// The block's settings.
     pub conf: MailConf,
     /// `listen`
     pub listens: Vec<ListenLine>,
@@ -64,12 +64,13 @@ impl<'s, 'a> MailScope<'s, 'a> {
 }
 
 impl MailScope<'_, '_> {
-    /// True the first time that this block uses the directive: the moment to drop an inherited list.
+    /// Whether this is the first use of the directive in this block. The inherited list is dropped
+    /// then.
     pub fn first(&mut self, d: &Line) -> bool {
         self.used.first(d)
     }
 
-    /// For directives that may stand once in a block: nginx's `is duplicate`.
+    /// Refuses a second use of the directive in this block, with nginx's `is duplicate`.
     pub fn once(&mut self, d: &Line) -> Result<(), Error> {
         self.used.once(d)
     }
@@ -84,7 +85,7 @@ impl MailScope<'_, '_> {
     }
 }
 
-/// Reads the block; also says what is odd but no reason to stop.
+/// Reads the block. Returns the site and the warnings.
 pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>), Error> {
     let mut setup = MailSetup {
         inputs,
@@ -146,7 +147,7 @@ fn one_server(setup: &mut MailSetup<'_>, d: &Line, conf: MailConf) -> Result<(),
     Ok(())
 }
 
-/// A server that speaks TLS must have a certificate. One that does not needs nothing of it.
+/// Builds the TLS settings of a server that uses TLS, which must have a certificate.
 fn finish_tls(s: &mut MailScope<'_, '_>, d: &Line, protocol: Protocol) -> Result<(), Error> {
     let listens = s.listens.iter().find(|line| line.protocols.ssl);
     let (mode, at) = match listens {
@@ -193,7 +194,7 @@ pub fn auth_http(s: &mut MailScope<'_, '_>, d: &Line) -> Result<(), Error> {
     let url = Url::parse(text, true).map_err(wrong)?;
     let is_unix = matches!(url.address, Some(weir_upstream::config::Host::Unix(_)));
     let host = if is_unix { b"localhost".to_vec() } else { url.host.clone() };
-    // A target begins with a slash, whatever stands behind the host.
+    // A request target begins with a slash, even if the URL has only a query after the host.
     let uri = match url.uri.first() {
         Some(b'/') => url.uri.clone(),
         _ => [b"/", url.uri.as_slice()].concat(),

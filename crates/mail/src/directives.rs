@@ -1,5 +1,5 @@
-//! The directives of `mail` that weir gives a meaning to. Their contexts and argument counts stand in the tables of
-//! `weir-conf`.
+//! The directives of `mail` that weir implements. Tables in `weir-conf` have their contexts and
+//! argument counts.
 
 use std::sync::Arc;
 
@@ -19,22 +19,23 @@ type SetDirective = fn(&mut MailScope<'_, '_>, &Line) -> Result<(), Error>;
 /// A directive of the `mail` family.
 #[derive(Debug, Clone, Copy)]
 pub struct MailDirective {
-    /// As written in a configuration.
+    /// Its name in a configuration.
     pub name: &'static str,
     /// One sentence for docs/directives.md.
     pub help: &'static str,
-    /// How a line of it is read; none of blocks, which are read elsewhere.
+    /// Reads a line of it. `None` for blocks, which are read elsewhere.
     pub(crate) set: Option<SetDirective>,
 }
 
-/// The directive of this name, if weir has built it for mail.
+/// The directive with this name, if weir implements it in `mail`.
 pub fn directive(name: &str) -> Option<&'static MailDirective> {
     TABLE.iter().chain(&TLS).find(|d| d.name == name)
 }
 
 const ROWS: &[SslDirective<Session, server::Conf>] = rows();
 
-/// The directives of TLS that nginx has for mail as well; the table of `weir-conf` knows which these are.
+/// `ssl_...` directives that `http` has too. The tables of `weir-conf` know which of them `mail`
+/// has.
 static TLS: [MailDirective; ROWS.len()] = {
     let mut all = [MailDirective { name: "", help: "", set: Some(tls) }; ROWS.len()];
     let mut i = 0;
@@ -46,15 +47,15 @@ static TLS: [MailDirective; ROWS.len()] = {
 };
 
 fn tls(s: &mut MailScope<'_, '_>, d: &Line) -> Result<(), Error> {
-    let said = DirectiveUse { line: d, first: s.first(d) };
-    SslDirective::read(ROWS, &mut s.conf.tls, said, &mut s.setup.tls())
+    let used = DirectiveUse { line: d, first: s.first(d) };
+    SslDirective::read(ROWS, &mut s.conf.tls, used, &mut s.setup.tls())
 }
 
 const fn line(name: &'static str, help: &'static str, set: SetDirective) -> MailDirective {
     MailDirective { name, help, set: Some(set) }
 }
 
-/// Stands once in a block and sets one field.
+/// A directive that may appear once in a block and sets one field.
 macro_rules! once {
     ($name:literal, $($field:ident).+, $read:expr, $help:literal) => {
         line($name, $help, |s, d| {

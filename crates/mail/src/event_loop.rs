@@ -1,4 +1,4 @@
-//! One loop's state of the `mail` room.
+//! The state of one event loop for `mail` sessions.
 
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
@@ -20,16 +20,16 @@ use crate::site::Site;
 pub struct LoopState {
     /// The loop.
     pub handle: Handle,
-    /// What it serves.
+    /// The configuration that it serves.
     pub site: &'static Site,
     /// Which loop this is.
     pub identity: Identity,
     /// This loop's counters.
     pub metrics: Rc<Tally>,
-    /// What name servers have told.
+    /// Resolvers and their cached answers.
     pub resolvers: Rc<Resolvers>,
     pub(crate) offset: Offset,
-    /// Certificates with variables in their names.
+    /// Server certificates whose file names have variables.
     pub(crate) certificates: CertificateCache<Arc<weir_tls::ServerConfig>>,
     pub(crate) open: Rc<OpenSessions>,
     retiring: Cell<Option<Retire>>,
@@ -55,20 +55,20 @@ impl LoopState {
             retiring: Cell::new(None),
         });
         if identity.index == 0 {
-            let told = Rc::downgrade(&event_loop);
-            let retiring = move || told.upgrade().is_none_or(|event_loop| event_loop.retiring());
-            let looker = NameUpdater {
+            let weak = Rc::downgrade(&event_loop);
+            let retiring = move || weak.upgrade().is_none_or(|event_loop| event_loop.retiring());
+            let updater = NameUpdater {
                 handle: event_loop.handle.clone(),
                 resolvers: event_loop.resolvers.clone(),
                 log: site.main_log.clone(),
                 retiring: Box::new(retiring),
             };
-            dynamic::start(&site.upstreams, &Rc::new(looker));
+            dynamic::start(&site.upstreams, &Rc::new(updater));
         }
         event_loop
     }
 
-    /// Takes an accepted socket (non-blocking) of the site's listening socket number `listen`.
+    /// Serves an accepted, non-blocking socket of the listening socket number `listen`.
     pub fn accepted(self: &Rc<Self>, fd: OwnedFd, peer: Address, listen: usize) {
         self.metrics.add(Metric::Accepted, 1);
         if let Ok(stream) = self.handle.stream(fd) {
@@ -77,17 +77,18 @@ impl LoopState {
         }
     }
 
-    /// Takes over a connection for the site's listening socket number `listen`.
+    /// Serves a connection that another listener's `pass` has given to the listening socket number
+    /// `listen`.
     pub fn take_over(self: &Rc<Self>, handed: HandedConnection, listen: usize) {
         self.handle.spawn(serve::handed(self.clone(), handed, listen));
     }
 
-    /// Begins the end: sessions go on, and no new ones come.
+    /// Marks the loop as shutting down. Its sessions go on; the caller gives it no new ones.
     pub fn retire(&self, how: Retire) {
         self.retiring.set(Some(how));
     }
 
-    /// Whether it has begun to end.
+    /// Whether the loop is shutting down.
     pub fn retiring(&self) -> bool {
         self.retiring.get().is_some()
     }
@@ -97,7 +98,7 @@ impl LoopState {
         self.open.connections()
     }
 
-    /// Sessions that have not come to where they lead.
+    /// Sessions that have not yet reached their mail server.
     pub fn inflight(&self) -> usize {
         self.open.inflight()
     }

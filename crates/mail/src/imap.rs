@@ -1,4 +1,4 @@
-//! Clients of IMAP. nginx: ngx_mail_imap_handler.c.
+//! The commands of IMAP clients. nginx: ngx_mail_imap_handler.c.
 
 use weir_proto::mail::{self, ImapCommand, ImapProgress, ImapVerb};
 
@@ -8,7 +8,7 @@ use crate::session::{LoginMethod, Session};
 use crate::settings::ProtocolConf;
 use crate::site::Texts;
 
-/// What `CAPABILITY` answers.
+/// The reply to `CAPABILITY`.
 pub fn texts(conf: &ProtocolConf) -> Texts {
     let methods: String = conf.methods.names().map(|name| format!(" AUTH={name}")).collect();
     let line = |more: &[&str]| {
@@ -28,22 +28,22 @@ pub fn texts(conf: &ProtocolConf) -> Texts {
     }
 }
 
-/// The next command, if it is whole.
+/// The next command. `None`: it is incomplete.
 pub fn command(s: &mut Session) -> Option<Step> {
-    match mail::imap(&s.unread, s.granted) {
+    match mail::imap(&s.unread, s.literals) {
         ImapProgress::More => None,
         ImapProgress::Literal => {
-            s.granted += 1;
-            Some(Step::Say(b"+ OK\r\n".to_vec()))
+            s.literals += 1;
+            Some(Step::Reply(b"+ OK\r\n".to_vec()))
         }
         ImapProgress::Invalid { tag, len, literal_follows } => {
             s.unread.drain(..len);
-            (s.tag, s.granted) = (tag, 0);
-            Some(Step::Garbage { ends: literal_follows })
+            (s.tag, s.literals) = (tag, 0);
+            Some(Step::NoCommand { ends: literal_follows })
         }
         ImapProgress::Command { command, len } => {
             s.unread.drain(..len);
-            s.granted = 0;
+            s.literals = 0;
             Some(step(s, command))
         }
     }
@@ -53,21 +53,23 @@ fn step(s: &mut Session, command: ImapCommand) -> Step {
     let ImapCommand { tag, verb, mut args } = command;
     s.tag = tag;
     match verb {
-        ImapVerb::Noop => Step::Say(done(s, b"")),
-        ImapVerb::Logout => Step::Bye(done(s, b"* BYE\r\n")),
-        ImapVerb::Capability => Step::Say(done(s, s.server.capabilities(s.is_secured()))),
+        ImapVerb::Noop => Step::Reply(done(s, b"")),
+        ImapVerb::Logout => Step::LastReply(done(s, b"* BYE\r\n")),
+        ImapVerb::Capability => Step::Reply(done(s, s.server.capabilities(s.is_secured()))),
         ImapVerb::StartTls if may_begin_tls(s) => Step::StartTls(done(s, b"")),
         ImapVerb::Login if !needs_tls(s) && args.len() == 2 && !args[0].is_empty() => {
             let password = args.pop();
             s.login = args.remove(0);
-            auth::logs_in(s, LoginMethod::Plain, password)
+            auth::log_in_with(s, LoginMethod::Plain, password)
         }
-        ImapVerb::Authenticate if !needs_tls(s) => auth::begin(s, &args, s.conf().imap.methods),
+        ImapVerb::Authenticate if !needs_tls(s) => {
+            auth::authenticate(s, &args, s.conf().imap.methods)
+        }
         _ => Step::Invalid,
     }
 }
 
-/// Lines without a tag, and that the command is done.
+/// Untagged lines, and then the tagged OK.
 fn done(s: &Session, before: &[u8]) -> Vec<u8> {
     [before, &s.tag, b"OK completed\r\n"].concat()
 }

@@ -1,9 +1,11 @@
-//! Sessions of mail clients (IMAP, POP3, SMTP): a client logs in, a server of HTTP says whether it may and to which server it
-//! leads, and weir logs in there and passes on what both sides send. nginx: ngx_mail_*_module.
+//! Sessions of mail clients (IMAP, POP3, SMTP). A client sends its credentials, an HTTP server
+//! decides whether it may log in and names its mail server, and weir logs in there and relays both
+//! ways. nginx: ngx_mail_*_module.
 //!
-//! The entry points are [`configure`], which turns the `mail` block of a configuration into a [`Site`], and
-//! [`LoopState::accepted`], which gives an accepted socket to the site. `serve` is one session's way: `dialog` until the client has
-//! given its credentials, `auth_http` for what the server of HTTP says of them, `upstream` for the rest.
+//! The entry points are [`configure`], which turns the `mail` block of a configuration into a
+//! [`Site`], and [`LoopState::accepted`], which gives an accepted socket to the site. `serve` runs
+//! one session: `dialog` until the client has sent its credentials, `auth_http` for the HTTP
+//! server's decision, `upstream` for the log-in at the mail server and the relay.
 //!
 //! - In: the `mail` block, accepted sockets.
 //! - Out: sessions with servers.

@@ -1,4 +1,4 @@
-//! What the three protocols say alike.
+//! Properties and texts of the three protocols.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ impl Protocol {
     /// All of them.
     pub const ALL: [Protocol; 3] = [Protocol::Pop3, Protocol::Imap, Protocol::Smtp];
 
-    /// As `protocol` names it, and ALPN as well.
+    /// The name in `protocol` and in ALPN.
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Pop3 => "pop3",
@@ -26,7 +26,7 @@ impl Protocol {
         }
     }
 
-    /// The ports that speak it where nothing is said.
+    /// The ports that imply the protocol if `protocol` is not set.
     pub fn ports(self) -> &'static [u16] {
         match self {
             Protocol::Pop3 => &[110, 995],
@@ -35,7 +35,7 @@ impl Protocol {
         }
     }
 
-    /// The end, where this server or one behind fails.
+    /// The last reply if weir or an upstream server failed.
     pub fn internal_error(self) -> &'static [u8] {
         match self {
             Protocol::Pop3 => b"-ERR internal server error\r\n",
@@ -44,7 +44,7 @@ impl Protocol {
         }
     }
 
-    /// The end, where the client's certificate is not good.
+    /// The last reply if the client's certificate is not valid.
     pub fn bad_certificate(self) -> &'static [u8] {
         match self {
             Protocol::Pop3 => b"-ERR SSL certificate error\r\n",
@@ -53,7 +53,7 @@ impl Protocol {
         }
     }
 
-    /// The end, where it has shown none.
+    /// The last reply if the client sent no certificate.
     pub fn no_certificate(self) -> &'static [u8] {
         match self {
             Protocol::Pop3 => b"-ERR No required SSL certificate\r\n",
@@ -62,7 +62,7 @@ impl Protocol {
         }
     }
 
-    /// What a challenge begins with.
+    /// The prefix of a challenge.
     pub fn challenge(self) -> &'static [u8] {
         match self {
             Protocol::Pop3 | Protocol::Imap => b"+ ",
@@ -70,7 +70,7 @@ impl Protocol {
         }
     }
 
-    /// The answer to what is no command here. `tag` is IMAP's.
+    /// The reply to an invalid command. `tag` is IMAP's.
     pub fn invalid_command(self, tag: &[u8]) -> Cow<'static, [u8]> {
         match self {
             Protocol::Pop3 => b"-ERR invalid command\r\n".into(),

@@ -1,4 +1,4 @@
-//! One session's way: the greeting, the log-in, the server that it leads to. nginx: ngx_mail_handler.c.
+//! Serves one session: the greeting, the log-in, the mail server. nginx: ngx_mail_handler.c.
 
 use std::rc::Rc;
 
@@ -18,20 +18,20 @@ use crate::protocol::Protocol;
 use crate::session::{Session, SessionEnd};
 use crate::{dialog, pop3, smtp, tls, upstream};
 
-/// Serves a connection from its first byte to its end.
+/// Serves an accepted connection up to its end.
 pub async fn accepted(event_loop: Rc<LoopState>, stream: Stream, peer: Address, listen: usize) {
     let presence = event_loop.open.begin();
     let local = || Address::local_of(&stream).and_then(|local| local.ip());
     let site = event_loop.site;
     let endpoint = site.bound(listen).at(local);
-    // Unix sockets have no such thing, and no delay.
+    // Fails on Unix sockets, which do not delay anyway.
     let _ = stream.nodelay(true);
     let (wire, server) = (Wire::join(stream, None), site.server(endpoint));
     let s = Session::new(event_loop, server, wire, peer, listen);
     run(s, presence, &endpoint.protocols).await;
 }
 
-/// Serves a connection that another listener has handed over.
+/// Serves a connection that another listener has passed on.
 pub async fn handed(event_loop: Rc<LoopState>, handed: HandedConnection, listen: usize) {
     let presence = event_loop.open.begin();
     let HandedConnection { wire, shown, peer, local, proxy, bytes, .. } = handed;
@@ -48,12 +48,12 @@ async fn run(mut s: Session, presence: Presence, protocols: &Protocols) {
         s.log_bare(Level::Info, format_args!("client {peer} connected to {to}"));
     }
     let end = session(&mut s, presence, protocols).await;
-    s.over = true;
-    // A client that does not take it is gone.
+    s.ended = true;
+    // A client that does not read the last reply has gone.
     let _ = match end {
         Ok(()) | Err(SessionEnd::Closed) => Ok(()),
-        Err(SessionEnd::Internal) => s.say(s.protocol().internal_error()).await,
-        Err(SessionEnd::Told(text)) => s.say(text).await,
+        Err(SessionEnd::Internal) => s.send(s.protocol().internal_error()).await,
+        Err(SessionEnd::Reply(text)) => s.send(text).await,
     };
 }
 
@@ -63,21 +63,22 @@ async fn session(
     protocols: &Protocols,
 ) -> Result<(), SessionEnd> {
     if protocols.proxy_protocol {
-        balancer(s).await?;
+        read_proxy_header(s).await?;
         let header = s.proxy.as_ref();
         let introduced = |header| forwarded::introduced(&s.connected, header, &s.conf().believed);
         s.real = header.and_then(|header| introduced(header));
     }
     if protocols.ssl {
         s.doing = "SSL handshaking";
-        // What few sessions go through, and none rests in, is no part of every session's task.
+        // Boxed, to keep the future of each session small: few sessions go through it, and none
+        // stays long.
         Box::pin(tls::begin(s)).await?;
         s.doing = "sending client greeting line";
     }
     doing::note("the greeting", "", s.server);
     match s.protocol() {
         Protocol::Pop3 => pop3::greet(s).await?,
-        Protocol::Imap => s.say(*b"* OK IMAP4 ready\r\n").await?,
+        Protocol::Imap => s.send(*b"* OK IMAP4 ready\r\n").await?,
         Protocol::Smtp => Box::pin(smtp::greet(s)).await?,
     }
     loop {
@@ -87,24 +88,24 @@ async fn session(
         s.attempts += 1;
         let verdict = Box::pin(auth_http::ask(s)).await?;
         match verdict {
-            Verdict::Leads(address) => {
+            Verdict::Server(address) => {
                 return Box::pin(upstream::pass(s, &presence, address)).await;
             }
-            Verdict::Refused { text, pause: None } => return Err(SessionEnd::Told(text)),
+            Verdict::Refused { text, pause: None } => return Err(SessionEnd::Reply(text)),
             Verdict::Refused { text, pause: Some(pause) } => {
                 s.event_loop.handle.sleep(pause).await;
-                s.say(text).await?;
-                s.until = s.event_loop.handle.now() + s.conf().timeout;
+                s.send(text).await?;
+                s.deadline = s.event_loop.handle.now() + s.conf().timeout;
             }
         }
     }
 }
 
-/// Reads what a balancer puts before the client's own bytes.
-async fn balancer(s: &mut Session) -> Result<(), SessionEnd> {
+/// Reads the PROXY header.
+async fn read_proxy_header(s: &mut Session) -> Result<(), SessionEnd> {
     s.doing = "reading PROXY protocol";
     let mut bytes = std::mem::take(&mut s.unread);
-    let until = s.until;
+    let until = s.deadline;
     let client = s.wire()?;
     client.set_deadline(Some(until));
     let read = client.read_proxy_header(&mut bytes).await;
@@ -114,20 +115,20 @@ async fn balancer(s: &mut Session) -> Result<(), SessionEnd> {
         Ok(header) => header,
         Err(ProxyHeaderError::Invalid(error)) => return Err(no_header(s, &error)),
         Err(ProxyHeaderError::Closed) => return Err(no_header(s, &cut_short(b""))),
-        Err(ProxyHeaderError::Io(error)) => return Err(s.complain("recv()", &error)),
+        Err(ProxyHeaderError::Io(error)) => return Err(s.log_client_error("recv()", &error)),
     };
-    s.until = s.event_loop.handle.now() + s.conf().timeout;
+    s.deadline = s.event_loop.handle.now() + s.conf().timeout;
     s.doing = "sending client greeting line";
     Ok(())
 }
 
-/// What came of the client is no header.
+/// Logs an invalid PROXY header.
 fn no_header(s: &Session, error: &HeaderError) -> SessionEnd {
     s.log(Level::Error, format_args!("{error}"));
     SessionEnd::Closed
 }
 
-/// What stands in the way of a server that is asked or passed on to, as the log is told.
+/// The log's text when the HTTP server or the mail server cannot be reached.
 pub fn unreachable(error: &std::io::Error) -> String {
     if fault::is_late(error) {
         return format!("upstream timed out {}", Cause(&fault::late()));

@@ -20,29 +20,29 @@ use crate::protocol::Protocol;
 use crate::settings::MailConf;
 use crate::site::Server;
 
-/// Why a session ends before a server has its client.
+/// Why a session ends before the relay.
 #[derive(Debug)]
 pub enum SessionEnd {
-    /// The client has left, or was told already.
+    /// The client has left, or has its last reply already.
     Closed,
-    /// The client is told that this server failed. The log has the details.
+    /// The client is told of an internal error. The log has the details.
     Internal,
-    /// The client is told this.
-    Told(Vec<u8>),
+    /// The client gets this last reply.
+    Reply(Vec<u8>),
 }
 
-/// How a client logs in.
+/// How a client authenticates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoginMethod {
-    /// By its password.
+    /// By its password, in any command or mechanism that sends it.
     Plain,
-    /// By a digest of the password (RFC 1939).
+    /// By the digest of APOP (RFC 1939).
     Apop,
-    /// By a digest of the password (RFC 2195).
+    /// By the digest of CRAM-MD5 (RFC 2195).
     CramMd5,
-    /// By its certificate.
+    /// By its certificate, with SASL's EXTERNAL.
     External,
-    /// Not at all, of SMTP.
+    /// Not at all (`smtp_auth none`).
     None,
 }
 
@@ -59,31 +59,31 @@ impl LoginMethod {
     }
 }
 
-/// What is waited for after a challenge.
+/// The challenge that the client must respond to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Challenge {
-    /// The name.
+    /// LOGIN: the name.
     Username,
-    /// The password.
+    /// LOGIN: the password.
     Password,
-    /// Both.
+    /// PLAIN: name and password.
     Plain,
-    /// A name and a digest.
+    /// CRAM-MD5: name and digest.
     CramMd5,
-    /// A name.
+    /// EXTERNAL: the name.
     External,
 }
 
-/// What a client of SMTP has said before it logs in.
+/// What an SMTP client has sent before it logs in.
 #[derive(Debug, Default)]
 pub struct SmtpHello {
-    /// It knows extensions.
+    /// Whether it sent `EHLO`.
     pub esmtp: bool,
-    /// Its name.
+    /// The argument of `HELO` or `EHLO`.
     pub helo: Vec<u8>,
-    /// The command with the sender.
+    /// The whole `MAIL FROM` command.
     pub from: Vec<u8>,
-    /// The command with the recipient.
+    /// The whole `RCPT TO` command.
     pub to: Vec<u8>,
 }
 
@@ -91,63 +91,63 @@ pub struct SmtpHello {
 pub struct Session {
     /// The loop's state.
     pub event_loop: Rc<LoopState>,
-    /// Its server.
+    /// The server block whose settings apply.
     pub server: &'static Server,
-    /// The client; none while TLS begins.
+    /// The connection. `None` during a TLS handshake.
     pub client: Option<Wire>,
     listen: usize,
-    /// The address that connected.
+    /// The address of the connection's other end.
     pub connected: Address,
-    /// The client behind that address.
+    /// The client's address from the PROXY header, if its sender is trusted.
     pub real: Option<Address>,
     local: OnceCell<Address>,
     number: u64,
     values: VariableValues,
     captures: Captures,
-    /// What a balancer in front said.
+    /// The PROXY header.
     pub proxy: Option<Box<ProxyHeader>>,
-    /// What the handshake with the client has shown.
+    /// What the TLS handshake with the client showed.
     pub shown: Option<Box<Shown>>,
-    /// What is being done with it, for the log.
+    /// What the session does at present, for the log.
     pub doing: &'static str,
-    /// Bytes of the client that no command has taken.
+    /// Bytes from the client that are not part of a command yet.
     pub unread: Vec<u8>,
-    /// By then the client is to have given its credentials.
-    pub until: Instant,
-    /// The client has begun TLS by a command.
+    /// When the client must have sent its credentials.
+    pub deadline: Instant,
+    /// Whether the client started TLS with a command.
     pub starttls: bool,
-    /// How many lines were no commands.
+    /// How many lines were no commands, for `max_errors`.
     pub errors: u64,
-    /// What is waited for after a challenge.
+    /// The challenge that the client must respond to.
     pub challenge: Option<Challenge>,
-    /// How it logs in.
+    /// How the client authenticates.
     pub method: LoginMethod,
-    /// The name of its user.
+    /// The user's name.
     pub login: Vec<u8>,
-    /// Its password, or a digest of it.
+    /// The password, or a digest of it.
     pub password: Option<Vec<u8>>,
-    /// What digests are made with; empty until one may be needed.
+    /// The timestamp of APOP and CRAM-MD5. Empty until it is needed.
     pub salt: Vec<u8>,
-    /// How often it has tried.
+    /// How often the client has tried to log in.
     pub attempts: u64,
-    /// IMAP's tag of the last command, with its space.
+    /// IMAP: the tag of the last command, with the space after it.
     pub tag: Vec<u8>,
-    /// IMAP: how many literals of a command it has leave for.
-    pub granted: usize,
-    /// POP3: it has said its name, and is to say its password.
-    pub named: bool,
-    /// SMTP: what it has said.
+    /// IMAP: how many literals of the present command were allowed.
+    pub literals: usize,
+    /// POP3: whether `USER` was sent, so that `PASS` must follow.
+    pub has_user: bool,
+    /// SMTP: the commands before the log-in.
     pub hello: SmtpHello,
-    /// The client's name as name servers have it.
+    /// SMTP: the client's host name from the DNS.
     pub host: Vec<u8>,
-    /// The server that it leads to.
+    /// The address of the mail server.
     pub upstream: Option<String>,
-    /// It has come to its end.
-    pub over: bool,
+    /// Whether the session has run to its end, and was not dropped before.
+    pub ended: bool,
 }
 
 impl Session {
-    /// A session that begins.
+    /// A session at its beginning.
     pub fn new(
         event_loop: Rc<LoopState>,
         server: &'static Server,
@@ -155,7 +155,7 @@ impl Session {
         connected: Address,
         listen: usize,
     ) -> Session {
-        let until = event_loop.handle.now() + server.conf.timeout;
+        let deadline = event_loop.handle.now() + server.conf.timeout;
         Session {
             event_loop,
             server,
@@ -171,7 +171,7 @@ impl Session {
             shown: None,
             doing: "sending client greeting line",
             unread: Vec::new(),
-            until,
+            deadline,
             starttls: false,
             errors: 0,
             challenge: None,
@@ -181,12 +181,12 @@ impl Session {
             salt: Vec::new(),
             attempts: 0,
             tag: Vec::new(),
-            granted: 0,
-            named: false,
+            literals: 0,
+            has_user: false,
             hello: SmtpHello::default(),
             host: Vec::new(),
             upstream: None,
-            over: false,
+            ended: false,
         }
     }
 
@@ -195,22 +195,22 @@ impl Session {
         &self.server.conf
     }
 
-    /// What is spoken.
+    /// The protocol of the server block.
     pub fn protocol(&self) -> Protocol {
         self.server.protocol
     }
 
-    /// The client.
+    /// The client's connection.
     pub fn wire(&self) -> Result<&Wire, SessionEnd> {
         self.client.as_ref().ok_or(SessionEnd::Closed)
     }
 
-    /// Whether TLS is spoken with the client.
+    /// Whether the client's connection uses TLS.
     pub fn is_secured(&self) -> bool {
         self.client.as_ref().is_some_and(Wire::is_tls)
     }
 
-    /// From now on TLS is spoken with the client.
+    /// Puts TLS on the client's connection.
     pub fn secure(&mut self, secured: Secured) {
         if let Some(wire) = self.client.take() {
             let (stream, _) = wire.part();
@@ -218,20 +218,20 @@ impl Session {
         }
     }
 
-    /// Sends a text to the client.
-    pub async fn say(&self, text: impl Into<Vec<u8>>) -> Result<(), SessionEnd> {
+    /// Sends bytes to the client.
+    pub async fn send(&self, text: impl Into<Vec<u8>>) -> Result<(), SessionEnd> {
         let wire = self.wire()?;
         let mut chain = Chain::new();
         chain.push(text.into());
         let sent = wire.send(&mut chain, Patience::Idle(self.conf().timeout)).await;
-        sent.map_err(|error| self.complain("send()", &error))
+        sent.map_err(|error| self.log_client_error("send()", &error))
     }
 
-    /// Reads more of what the client sends.
-    pub async fn hear(&mut self, most: usize) -> Result<(), SessionEnd> {
+    /// Reads more bytes from the client, up to `most` unread ones.
+    pub async fn receive(&mut self, most: usize) -> Result<(), SessionEnd> {
         let mut bytes = std::mem::take(&mut self.unread);
         bytes.reserve_exact(most.saturating_sub(bytes.len()).max(1));
-        let until = self.until;
+        let until = self.deadline;
         let wire = self.wire()?;
         wire.set_deadline(Some(until));
         let (result, bytes) = wire.recv(bytes).await;
@@ -240,12 +240,12 @@ impl Session {
         match result {
             Ok(0) => Err(SessionEnd::Closed),
             Ok(_) => Ok(()),
-            Err(error) => Err(self.complain("recv()", &error)),
+            Err(error) => Err(self.log_client_error("recv()", &error)),
         }
     }
 
-    /// Logs that the client took too long, or what failed.
-    pub fn complain(&self, call: &str, error: &io::Error) -> SessionEnd {
+    /// Logs a failed read or write on the client's connection, or its time-out.
+    pub fn log_client_error(&self, call: &str, error: &io::Error) -> SessionEnd {
         if fault::is_late(error) {
             let cause = fault::late();
             self.log(Level::Info, format_args!("client timed out {}", Cause(&cause)));
@@ -256,23 +256,23 @@ impl Session {
         SessionEnd::Closed
     }
 
-    /// Logs that weir or a server behind failed.
+    /// Logs a failure of weir or of an upstream server.
     pub fn fail(&self, text: Arguments<'_>) -> SessionEnd {
         self.log(Level::Error, text);
         SessionEnd::Internal
     }
 
-    /// Writes to the error log, without what else is said of it.
+    /// Writes to the error log without the description of the session.
     pub fn log_bare(&self, level: Level, text: Arguments<'_>) {
         self.conf().error_log.write(level, Some(self.number), text);
     }
 
-    /// The address that it came to.
+    /// The address of the listening socket.
     pub fn listening(&self) -> &'static Address {
         &self.event_loop.site.listens()[self.listen].address
     }
 
-    /// Its variable of this name, where it has it.
+    /// The value of a variable, if it has one.
     pub fn value(&mut self, name: &str) -> Option<Vec<u8>> {
         let mut value = Vec::new();
         self.variable_named(name.as_bytes(), &mut value).then_some(value)
@@ -281,8 +281,8 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Its loop ends, and waits no longer for it.
-        if !self.over && self.event_loop.retiring() && !std::thread::panicking() {
+        // The worker exits and does not wait for the session any longer.
+        if !self.ended && self.event_loop.retiring() && !std::thread::panicking() {
             self.log(Level::Info, format_args!("shutdown timeout"));
         }
         if let Some(client) = &self.client {

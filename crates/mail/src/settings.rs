@@ -11,10 +11,10 @@ use weir_values::Cidr;
 
 use crate::protocol::Protocol;
 
-/// A page of memory, where nothing else is said: nginx's `ngx_pagesize`.
+/// The default size of buffers. nginx uses the page size, `ngx_pagesize`.
 const PAGE: usize = 4096;
 
-/// Settings of a server; a block inside begins with a clone of those around it.
+/// Settings of a block. An inner block starts with a clone of the outer ones.
 #[derive(Debug, Clone)]
 pub struct MailConf {
     /// `error_log`
@@ -23,7 +23,7 @@ pub struct MailConf {
     pub protocol: Option<Protocol>,
     /// `timeout`
     pub timeout: Duration,
-    /// `server_name`; empty: the machine's name.
+    /// `server_name`. Empty: the machine's host name.
     pub server_name: Vec<u8>,
     /// `resolver`
     pub resolver: Option<Arc<ResolverConf>>,
@@ -47,7 +47,7 @@ pub struct MailConf {
     pub greeting_delay: Duration,
     /// `ssl_...`
     pub tls: server::Conf,
-    /// What these come to.
+    /// The context that these settings make.
     pub context: Option<Arc<ServerContext>>,
     /// `starttls`
     pub starttls: StartTls,
@@ -60,27 +60,27 @@ pub struct AuthConf {
     pub server: Option<AuthServer>,
     /// `auth_http_timeout`
     pub timeout: Duration,
-    /// `auth_http_header`: whole lines.
+    /// `auth_http_header`, as complete header lines.
     pub headers: Vec<u8>,
     /// `auth_http_pass_client_cert`
     pub pass_client_cert: bool,
 }
 
-/// The server that clients are looked up at.
+/// The HTTP server of `auth_http`.
 #[derive(Debug, Clone)]
 pub struct AuthServer {
     /// Its addresses.
     pub group: GroupId,
     /// `Host`
     pub host: Vec<u8>,
-    /// The target of requests.
+    /// The request target.
     pub uri: Vec<u8>,
 }
 
 /// `proxy_...`, `xclient`
 #[derive(Debug, Clone)]
 pub struct ProxyConf {
-    /// `proxy_buffer`: the longest answer of a server to a log-in.
+    /// `proxy_buffer`: the longest reply of the mail server during the log-in.
     pub buffer: usize,
     /// `proxy_timeout`
     pub timeout: Duration,
@@ -90,22 +90,22 @@ pub struct ProxyConf {
     pub xclient: bool,
     /// `proxy_smtp_auth`
     pub smtp_auth: bool,
-    /// `proxy_protocol`: its version.
+    /// The version of the PROXY header for mail servers: 1, or 2. `None`: no header.
     pub proxy_protocol: Option<u8>,
 }
 
-/// What one protocol is told.
+/// Settings of one protocol.
 #[derive(Debug, Clone)]
 pub struct ProtocolConf {
-    /// The longest command.
+    /// `..._client_buffer`: the longest command.
     pub buffer: usize,
-    /// What clients are told that the servers behind can do.
+    /// `..._capabilities`: the capabilities to announce.
     pub capabilities: Vec<Vec<u8>>,
-    /// How clients may log in.
+    /// `..._auth`
     pub methods: Methods,
 }
 
-/// How clients may log in.
+/// The ways to authenticate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Methods {
     /// PLAIN
@@ -118,12 +118,12 @@ pub struct Methods {
     pub cram_md5: bool,
     /// EXTERNAL
     pub external: bool,
-    /// Not at all, of SMTP.
+    /// `none`: no authentication, for SMTP.
     pub none: bool,
 }
 
 impl Methods {
-    /// Those that clients are told of, by SASL's names.
+    /// The SASL names of the announced mechanisms.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let named = [
             (self.plain, "PLAIN"),
@@ -138,12 +138,12 @@ impl Methods {
 /// `starttls`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StartTls {
-    /// TLS is not spoken on a connection that began without it.
+    /// A connection without TLS cannot start it.
     #[default]
     Off,
-    /// A client may begin it.
+    /// A client may start TLS.
     On,
-    /// A client must begin it before it logs in.
+    /// A client must start TLS before it logs in.
     Only,
 }
 
@@ -156,7 +156,8 @@ impl ProtocolConf {
 
 impl MailConf {
     pub(crate) fn new(error_log: Arc<Log>) -> MailConf {
-        /// A line of POP3 has 255 bytes at most (RFC 2449, section 4), an answer of SASL a little more.
+        /// A POP3 command has 255 bytes at most (RFC 2449, section 4), a SASL response a little
+        /// more.
         const POP3_LINE: usize = 512;
         let plain = Methods { plain: true, ..Methods::default() };
         let login = Methods { login: true, ..plain };

@@ -18,7 +18,7 @@ use crate::protocol::Protocol;
 use crate::session::Session;
 use crate::settings::{MailConf, StartTls};
 
-/// The servers that clients are looked up at.
+/// The HTTP servers of `auth_http`.
 pub type Groups = Upstreams<()>;
 
 /// A `server` block.
@@ -26,27 +26,27 @@ pub type Groups = Upstreams<()>;
 pub struct Server {
     /// Its settings.
     pub conf: MailConf,
-    /// What it speaks.
+    /// Its protocol.
     pub protocol: Protocol,
-    /// What it tells clients of itself.
+    /// Its capability replies.
     pub texts: Texts,
     /// The first address that it listens on.
     pub address: Address,
 }
 
-/// What a server tells clients of itself.
+/// The replies to `CAPABILITY`, `CAPA` or `EHLO`.
 #[derive(Debug, Default)]
 pub struct Texts {
-    /// What it can do.
+    /// With TLS, or where TLS cannot be started.
     pub capabilities: Vec<u8>,
-    /// The same, to a client that may begin TLS.
+    /// Without TLS, where it may be started.
     pub with_starttls: Vec<u8>,
-    /// The same, to a client that must begin TLS.
+    /// Without TLS, where it must be started.
     pub starttls_only: Vec<u8>,
 }
 
 impl Server {
-    /// What it can do, for a client that speaks TLS already or not.
+    /// The capability reply for a client with or without TLS.
     pub fn capabilities(&self, is_secured: bool) -> &[u8] {
         match self.conf.starttls {
             _ if is_secured => &self.texts.capabilities,
@@ -75,43 +75,43 @@ impl Blamed for Server {
 #[derive(Debug)]
 pub struct Site {
     sockets: Vec<Listen>,
-    /// For each socket.
+    /// The endpoints of each socket.
     bound: Vec<BoundSocket<ListenEndpoint>>,
     servers: Vec<Server>,
     /// All variables.
     pub variables: Variables<Session>,
-    /// The servers that clients are looked up at.
+    /// The HTTP servers of `auth_http`.
     pub upstreams: Groups,
-    /// Certificates that peers are shown.
+    /// The certificates of the configuration, for metrics.
     pub certificates: BTreeSet<CertificateFacts>,
     /// `error_log` outside of any server.
     pub main_log: Arc<Log>,
 }
 
-/// What one address leads to.
+/// A listening address.
 #[derive(Debug)]
 pub struct ListenEndpoint {
     server: usize,
-    /// What is spoken on it before anything else.
+    /// Whether its connections begin with a PROXY header, and whether they use TLS.
     pub protocols: Protocols,
 }
 
-/// What a site is made of.
+/// The parts of a site.
 pub struct SiteParts {
-    /// Servers with what they listen on.
+    /// The server blocks with their `listen` lines.
     pub servers: Vec<(Server, Vec<ListenLine>)>,
     /// All variables.
     pub variables: Variables<Session>,
-    /// The servers that clients are looked up at.
+    /// The HTTP servers of `auth_http`.
     pub upstreams: Groups,
-    /// Certificates that peers are shown.
+    /// The certificates of the configuration, for metrics.
     pub certificates: BTreeSet<CertificateFacts>,
     /// `error_log` outside of any server.
     pub main_log: Arc<Log>,
 }
 
 impl Site {
-    /// Puts a site together.
+    /// Makes a site of its parts.
     pub fn new(parts: SiteParts) -> Result<Site, Error> {
         let (mut servers, mut endpoints, mut taken) = (Vec::new(), Vec::new(), HashSet::new());
         for (number, (server, listens)) in parts.servers.into_iter().enumerate() {
@@ -121,7 +121,7 @@ impl Site {
                     let text = format!("duplicate \"{address}\" address and port pair");
                     return Err(line.at.error(text));
                 }
-                // Clients wait for the server's greeting.
+                // Never deferred: a client waits for the greeting before it sends anything.
                 let listen = Listen { deferred: Deferred::Off, ..line.listen };
                 endpoints
                     .push((listen, ListenEndpoint { server: number, protocols: line.protocols }));
@@ -133,28 +133,28 @@ impl Site {
         Ok(Site { sockets, bound, servers, variables, upstreams, certificates, main_log })
     }
 
-    /// The sockets to open; connections are handed over with an index into this list.
+    /// The sockets to open. Connections arrive with an index into this list.
     pub fn listens(&self) -> &[Listen] {
         &self.sockets
     }
 
-    /// Where stalls are logged that belong to no server in particular.
+    /// The log and threshold for stalls outside of any server.
     pub fn stall_defaults(&self) -> StallDefaults {
         StallDefaults { log: self.main_log.clone(), threshold: THRESHOLD }
     }
 
-    /// Whether an `error_log` of it is stderr.
+    /// Whether any `error_log` is stderr.
     pub fn logs_to_stderr(&self) -> bool {
         let logs = self.servers.iter().map(|server| &server.conf.error_log);
         logs.chain([&self.main_log]).any(|log| log.has_stderr())
     }
 
-    /// Where a connection of a socket leads.
+    /// The endpoints of a listening socket.
     pub fn bound(&self, listen: usize) -> &BoundSocket<ListenEndpoint> {
         &self.bound[listen]
     }
 
-    /// The server of an address.
+    /// The server block of an endpoint.
     pub fn server(&self, endpoint: &ListenEndpoint) -> &Server {
         &self.servers[endpoint.server]
     }

@@ -1,4 +1,4 @@
-//! Clients of SMTP. nginx: ngx_mail_smtp_handler.c.
+//! The commands of SMTP clients. nginx: ngx_mail_smtp_handler.c.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ const AUTH_REQUIRED: &[u8] = b"530 5.7.1 Authentication required\r\n";
 const BAD_SEQUENCE: &[u8] = b"503 5.5.1 Bad sequence of commands\r\n";
 const BAD_PIPELINING: &[u8] = b"503 5.5.0 Improper use of SMTP command pipelining\r\n";
 
-/// The client's name, where name servers know none (Postfix, XCLIENT_README).
+/// The host name of a client that has none in the DNS (Postfix, XCLIENT_README).
 const UNAVAILABLE: &[u8] = b"[UNAVAILABLE]";
-/// The same, where it is not known whether they do.
+/// The host name of a client whose name could not be looked up.
 const TEMPORARILY_UNAVAILABLE: &[u8] = b"[TEMPUNAVAIL]";
 
-/// What `EHLO` answers.
+/// The reply to `EHLO`.
 pub fn texts(conf: &ProtocolConf, server_name: &[u8]) -> Texts {
     let names: String = conf.methods.names().map(|name| format!(" {name}")).collect();
     let auth = (!names.is_empty()).then(|| format!("AUTH{names}").into_bytes());
@@ -49,46 +49,46 @@ pub fn texts(conf: &ProtocolConf, server_name: &[u8]) -> Texts {
     }
 }
 
-/// The first line, once the client's name is known and it has waited for as long as it should.
+/// Sends the greeting, after the client's host name is looked up and `smtp_greeting_delay` is over.
 pub async fn greet(s: &mut Session) -> Result<(), SessionEnd> {
-    s.host = name(s).await;
+    s.host = host_name(s).await;
     let delay = s.conf().greeting_delay;
     if !delay.is_zero() {
         s.doing = "in delay pipelining state";
-        wait(s, delay).await?;
+        delay_greeting(s, delay).await?;
     }
     s.doing = "sending client greeting line";
-    s.until = s.event_loop.handle.now() + s.conf().timeout;
-    s.say([b"220 ", s.conf().server_name.as_slice(), b" ESMTP ready\r\n"].concat()).await
+    s.deadline = s.event_loop.handle.now() + s.conf().timeout;
+    s.send([b"220 ", s.conf().server_name.as_slice(), b" ESMTP ready\r\n"].concat()).await
 }
 
-/// A client that speaks before it is greeted is no proper client.
-async fn wait(s: &mut Session, delay: Duration) -> Result<(), SessionEnd> {
+/// Waits for `smtp_greeting_delay`. A client that sends something before the greeting is refused.
+async fn delay_greeting(s: &mut Session, delay: Duration) -> Result<(), SessionEnd> {
     let handle = s.event_loop.handle.clone();
-    let speaks = {
+    let is_silent = {
         let wire = s.wire()?;
         let waits = s.unread.is_empty() && !wire.is_ready();
         waits && matches!(either(wire.readable(), handle.sleep(delay)).await, Either::Right(()))
     };
-    if speaks {
+    if is_silent {
         return Ok(());
     }
     if s.unread.is_empty() {
-        s.hear(s.conf().smtp.buffer).await?;
+        s.receive(s.conf().smtp.buffer).await?;
     }
-    rejected(s, "client was rejected before greeting", &s.unread);
-    Err(SessionEnd::Told(BAD_PIPELINING.to_vec()))
+    log_rejected(s, "client was rejected before greeting", &s.unread);
+    Err(SessionEnd::Reply(BAD_PIPELINING.to_vec()))
 }
 
-/// Logs what a client has sent that is refused, on one line.
-fn rejected(s: &Session, what: &str, command: &[u8]) {
+/// Logs a refused command on one line.
+fn log_rejected(s: &Session, what: &str, command: &[u8]) {
     let mut line = command.to_vec();
     line.iter_mut().filter(|b| matches!(b, b'\r' | b'\n')).for_each(|b| *b = b'_');
     s.log(Level::Info, format_args!("{what}: \"{}\"", String::from_utf8_lossy(&line)));
 }
 
-/// The client's name as name servers have it, if it leads to the client's address.
-async fn name(s: &mut Session) -> Vec<u8> {
+/// The client's host name from the DNS, if the name resolves to the client's address.
+async fn host_name(s: &mut Session) -> Vec<u8> {
     let conf = s.conf();
     let Some(resolver) = &conf.resolver else { return UNAVAILABLE.to_vec() };
     let Some(ip) = s.peer().ip() else { return TEMPORARILY_UNAVAILABLE.to_vec() };
@@ -122,53 +122,53 @@ async fn name(s: &mut Session) -> Vec<u8> {
     }
 }
 
-/// The next command, if it is whole.
+/// The next command. `None`: it is incomplete.
 pub fn command(s: &mut Session) -> Option<Step> {
     let command = dialog::line(s, mail::smtp)?;
-    Some(command.map_or_else(|garbage| garbage, |command| step(s, command)))
+    Some(command.map_or_else(|no_command| no_command, |command| step(s, command)))
 }
 
 fn step(s: &mut Session, command: LineCommand<SmtpVerb>) -> Step {
     let LineCommand { verb, mut args, text } = command;
     match verb {
-        SmtpVerb::Helo | SmtpVerb::Ehlo if args.len() != 1 => Step::Say(BAD_ARGUMENT.to_vec()),
+        SmtpVerb::Helo | SmtpVerb::Ehlo if args.len() != 1 => Step::Reply(BAD_ARGUMENT.to_vec()),
         SmtpVerb::Helo => {
             s.hello =
                 SmtpHello { helo: args.remove(0), esmtp: s.hello.esmtp, ..Default::default() };
-            Step::Say([b"250 ", s.conf().server_name.as_slice(), b"\r\n"].concat())
+            Step::Reply([b"250 ", s.conf().server_name.as_slice(), b"\r\n"].concat())
         }
         SmtpVerb::Ehlo => {
             let helo = args.remove(0);
             s.hello = SmtpHello { helo, esmtp: true, ..Default::default() };
-            Step::Say(s.server.capabilities(s.is_secured()).to_vec())
+            Step::Reply(s.server.capabilities(s.is_secured()).to_vec())
         }
         SmtpVerb::Auth if needs_tls(s) => Step::Invalid,
-        SmtpVerb::Auth if args.is_empty() => Step::Say(BAD_ARGUMENT.to_vec()),
-        SmtpVerb::Auth => auth::begin(s, &args, s.conf().smtp.methods),
-        SmtpVerb::Quit => Step::Bye(BYE.to_vec()),
-        SmtpVerb::Noop => Step::Say(OK.to_vec()),
+        SmtpVerb::Auth if args.is_empty() => Step::Reply(BAD_ARGUMENT.to_vec()),
+        SmtpVerb::Auth => auth::authenticate(s, &args, s.conf().smtp.methods),
+        SmtpVerb::Quit => Step::LastReply(BYE.to_vec()),
+        SmtpVerb::Noop => Step::Reply(OK.to_vec()),
         SmtpVerb::Rset => {
             s.hello.from.clear();
             s.hello.to.clear();
-            Step::Say(OK.to_vec())
+            Step::Reply(OK.to_vec())
         }
         SmtpVerb::Mail if !s.conf().smtp.methods.none => {
-            rejected(s, "client was rejected", &text);
-            Step::Say(AUTH_REQUIRED.to_vec())
+            log_rejected(s, "client was rejected", &text);
+            Step::Reply(AUTH_REQUIRED.to_vec())
         }
-        SmtpVerb::Mail if !s.hello.from.is_empty() => Step::Say(BAD_SEQUENCE.to_vec()),
-        SmtpVerb::Mail if args.is_empty() => Step::Say(BAD_ARGUMENT.to_vec()),
+        SmtpVerb::Mail if !s.hello.from.is_empty() => Step::Reply(BAD_SEQUENCE.to_vec()),
+        SmtpVerb::Mail if args.is_empty() => Step::Reply(BAD_ARGUMENT.to_vec()),
         SmtpVerb::Mail => {
             s.hello.from = text;
             s.login.clear();
             s.password = None;
-            Step::Say(OK.to_vec())
+            Step::Reply(OK.to_vec())
         }
-        SmtpVerb::Rcpt if s.hello.from.is_empty() => Step::Say(BAD_SEQUENCE.to_vec()),
-        SmtpVerb::Rcpt if args.is_empty() => Step::Say(BAD_ARGUMENT.to_vec()),
+        SmtpVerb::Rcpt if s.hello.from.is_empty() => Step::Reply(BAD_SEQUENCE.to_vec()),
+        SmtpVerb::Rcpt if args.is_empty() => Step::Reply(BAD_ARGUMENT.to_vec()),
         SmtpVerb::Rcpt => {
             s.hello.to = text;
-            auth::logs_in(s, LoginMethod::None, None)
+            auth::log_in_with(s, LoginMethod::None, None)
         }
         SmtpVerb::StartTls if may_begin_tls(s) => Step::StartTls(START_TLS.to_vec()),
         SmtpVerb::StartTls | SmtpVerb::Other => Step::Invalid,

@@ -1,4 +1,5 @@
-//! TLS with clients: from the first byte on, or once they ask for it. nginx: ngx_mail_ssl_module, ngx_mail_handler.c.
+//! TLS with clients, from the start or after a command. nginx: ngx_mail_ssl_module,
+//! ngx_mail_handler.c.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,20 +14,20 @@ use weir_values::Subject;
 
 use crate::session::{Session, SessionEnd};
 
-/// Goes through the handshake, and looks at the client's certificate.
+/// Makes the TLS handshake, and refuses the client if its certificate is not valid.
 pub async fn begin(s: &mut Session) -> Result<(), SessionEnd> {
     if s.is_secured() {
-        // Another listener has gone through it.
+        // Another listener has made the handshake.
         return admit(s);
     }
     let Some(context) = s.conf().context.clone() else { return Err(SessionEnd::Closed) };
     let Some(client) = s.client.take() else { return Err(SessionEnd::Closed) };
-    let (until, bytes) = (s.until, std::mem::take(&mut s.unread));
+    let (until, bytes) = (s.deadline, std::mem::take(&mut s.unread));
     let done = handshake(s, &context, client.socket(), bytes, until).await;
     s.client = Some(client);
     let secured = done.map_err(|failure| {
         failure.count(&s.event_loop.metrics);
-        // The text says it.
+        // The failure's text names the handshake itself.
         s.doing = "";
         s.log(failure.level(), format_args!("{failure}"));
         SessionEnd::Closed
@@ -41,7 +42,7 @@ pub async fn begin(s: &mut Session) -> Result<(), SessionEnd> {
         handle: &handle,
         log: &s.conf().error_log,
         number: s.number(),
-        until: s.until,
+        until: s.deadline,
     };
     let fault = context.judge(s.wire()?, waiting).await;
     if let Some(shown) = &mut s.shown {
@@ -66,7 +67,7 @@ async fn handshake(
     context.accept(hello, socket, names, &event_loop.certificates, until).await
 }
 
-/// A client that must show a certificate, and has not shown a good one, is refused.
+/// Refuses a client without a valid certificate if the server demands one.
 fn admit(s: &Session) -> Result<(), SessionEnd> {
     let Some(own) = &s.conf().context else { return Ok(()) };
     let certificate = s.tls(|connection| !connection.peer_certificates().is_empty()) == Some(true);
@@ -74,12 +75,12 @@ fn admit(s: &Session) -> Result<(), SessionEnd> {
     if certificate && judge.is_some_and(|judge| !judge.judges_like(own)) {
         let text = "client SSL certificate was judged by another server";
         s.log(Level::Info, format_args!("{text}"));
-        return Err(SessionEnd::Told(s.protocol().bad_certificate().to_vec()));
+        return Err(SessionEnd::Reply(s.protocol().bad_certificate().to_vec()));
     }
     let fault = s.shown.as_ref().and_then(|shown| shown.fault);
     let Some(refusal) = own.refusal(fault, certificate) else { return Ok(()) };
     s.log(Level::Info, format_args!("{refusal}"));
-    Err(SessionEnd::Told(match refusal {
+    Err(SessionEnd::Reply(match refusal {
         ClientRefusal::Bad(_) => s.protocol().bad_certificate().to_vec(),
         ClientRefusal::Missing => s.protocol().no_certificate().to_vec(),
     }))

@@ -1,4 +1,4 @@
-//! Logs the client in at its server, and passes on what both say. nginx: ngx_mail_proxy_module.
+//! Logs the client in at its mail server, and relays both ways. nginx: ngx_mail_proxy_module.
 
 use std::time::Instant;
 
@@ -19,10 +19,10 @@ use crate::protocol::Protocol;
 use crate::serve::unreachable;
 use crate::session::{LoginMethod, Session, SessionEnd};
 
-/// What a client of SMTP hears that has logged in.
+/// The reply to an SMTP client after its log-in.
 const SMTP_DONE: &[u8] = b"235 2.0.0 OK\r\n";
 
-/// Passes the client on.
+/// Connects to the mail server, logs in, and relays.
 pub async fn pass(
     s: &mut Session,
     presence: &Presence,
@@ -31,40 +31,40 @@ pub async fn pass(
     s.doing = "connecting to upstream";
     doing::note("the log-in at the server", "", s.server);
     s.upstream = Some(server.name);
-    check(s)?;
+    check_credentials(s)?;
     let handle = s.event_loop.handle.clone();
     let until = handle.now() + s.conf().timeout;
     let how = ConnectOptions { deadline: Some(until), ..ConnectOptions::default() };
     let connected = handle.connect(&server.address.into(), &how).await;
     let stream = connected.map_err(|error| not_connected(s, &error))?;
     let _ = stream.nodelay(true);
-    let mut speaker = Speaker { stream: &stream, until, heard: Vec::new() };
-    introduce(s, &mut speaker).await?;
+    let mut upstream = UpstreamLogin { stream: &stream, until, reply: Vec::new() };
+    send_proxy_header(s, &mut upstream).await?;
     match s.protocol() {
-        Protocol::Pop3 => pop3(s, &mut speaker).await?,
-        Protocol::Imap => imap(s, &mut speaker).await?,
-        Protocol::Smtp => smtp(s, &mut speaker).await?,
+        Protocol::Pop3 => log_in_pop3(s, &mut upstream).await?,
+        Protocol::Imap => log_in_imap(s, &mut upstream).await?,
+        Protocol::Smtp => log_in_smtp(s, &mut upstream).await?,
     }
     let greeting = match s.protocol() {
         Protocol::Smtp if s.method != LoginMethod::None => SMTP_DONE.to_vec(),
-        _ => std::mem::take(&mut speaker.heard),
+        _ => std::mem::take(&mut upstream.reply),
     };
     stream.set_deadline(None);
     s.doing = "";
     s.log(Level::Info, format_args!("client logged in"));
     presence.quiet();
-    converse(s, Wire::join(stream, None), greeting).await
+    relay(s, Wire::join(stream, None), greeting).await
 }
 
 fn not_connected(s: &Session, error: &std::io::Error) -> SessionEnd {
-    // What takes too long is told as nginx tells it.
+    // nginx logs a time-out at this level.
     let level = if fault::is_late(error) { Level::Info } else { Level::Error };
     s.log(level, format_args!("{}", unreachable(error)));
     SessionEnd::Internal
 }
 
-/// A name or password that would be two lines, or two words, to the server is refused.
-fn check(s: &Session) -> Result<(), SessionEnd> {
+/// Refuses a name or password that the mail server would read as several lines or words.
+fn check_credentials(s: &Session) -> Result<(), SessionEnd> {
     let breaks = |b: &u8| match s.protocol() {
         Protocol::Pop3 => matches!(b, b'\r' | b'\n' | 0),
         Protocol::Imap | Protocol::Smtp => *b == 0,
@@ -78,16 +78,16 @@ fn check(s: &Session) -> Result<(), SessionEnd> {
     Ok(())
 }
 
-/// The connection to a server until its client is logged in there.
-struct Speaker<'a> {
+/// The connection to a mail server during the log-in.
+struct UpstreamLogin<'a> {
     stream: &'a Stream,
     until: Instant,
-    /// The last answer.
-    heard: Vec<u8>,
+    /// The last reply.
+    reply: Vec<u8>,
 }
 
-impl Speaker<'_> {
-    async fn say(&mut self, s: &Session, line: Vec<u8>) -> Result<(), SessionEnd> {
+impl UpstreamLogin<'_> {
+    async fn send(&mut self, s: &Session, line: Vec<u8>) -> Result<(), SessionEnd> {
         let mut chain = Chain::new();
         chain.push(line);
         let sent = self.stream.send(&mut chain, Patience::Until(self.until)).await;
@@ -103,16 +103,16 @@ impl Speaker<'_> {
         s.fail(format_args!("{} failed {}", failed_call(call, error), Cause(error)))
     }
 
-    /// Reads an answer, which must be one of these.
-    async fn hear(&mut self, s: &mut Session, wanted: Wanted) -> Result<(), SessionEnd> {
+    /// Reads a reply, and fails unless it is as expected.
+    async fn expect(&mut self, s: &mut Session, expected: ExpectedReply) -> Result<(), SessionEnd> {
         s.doing = "reading response from upstream";
         let most = s.conf().proxy.buffer;
-        self.heard.clear();
+        self.reply.clear();
         self.stream.set_deadline(Some(self.until));
         loop {
-            self.heard.reserve_exact(most.saturating_sub(self.heard.len()).max(1));
-            let (result, bytes) = self.stream.recv(std::mem::take(&mut self.heard)).await;
-            self.heard = bytes;
+            self.reply.reserve_exact(most.saturating_sub(self.reply.len()).max(1));
+            let (result, bytes) = self.stream.recv(std::mem::take(&mut self.reply)).await;
+            self.reply = bytes;
             match result {
                 Ok(0) => {
                     return Err(s.fail(format_args!("upstream prematurely closed connection")));
@@ -120,88 +120,92 @@ impl Speaker<'_> {
                 Ok(_) => {}
                 Err(error) => return Err(self.failed(s, "recv()", &error)),
             }
-            match wanted.is_in(&self.heard, &s.tag) {
-                Heard::Good => return Ok(()),
-                Heard::Bad => return Err(self.bad(s)),
-                Heard::Part if self.heard.len() >= most => {
-                    let text = String::from_utf8_lossy(&self.heard);
+            match expected.check(&self.reply, &s.tag) {
+                ReplyCheck::Expected => return Ok(()),
+                ReplyCheck::Unexpected => return Err(self.refused(s)),
+                ReplyCheck::Incomplete if self.reply.len() >= most => {
+                    let text = String::from_utf8_lossy(&self.reply);
                     return Err(
                         s.fail(format_args!("upstream sent too long response line: \"{text}\""))
                     );
                 }
-                Heard::Part => {}
+                ReplyCheck::Incomplete => {}
             }
         }
     }
 
-    /// The server does not want the client.
-    fn bad(&mut self, s: &Session) -> SessionEnd {
-        let line = String::from_utf8_lossy(self.heard.trim_ascii_end());
+    /// The mail server refused: logs its reply, and passes it to the client with
+    /// `proxy_pass_error_message`.
+    fn refused(&mut self, s: &Session) -> SessionEnd {
+        let line = String::from_utf8_lossy(self.reply.trim_ascii_end());
         if !s.conf().proxy.pass_error_message {
             return s.fail(format_args!("upstream sent invalid response: \"{line}\""));
         }
         s.log(Level::Info, format_args!("upstream sent invalid response: \"{line}\""));
-        SessionEnd::Told(std::mem::take(&mut self.heard))
+        SessionEnd::Reply(std::mem::take(&mut self.reply))
     }
 }
 
-/// What an answer must be.
+/// The expected reply.
 #[derive(Debug, Clone, Copy)]
-enum Wanted {
+enum ExpectedReply {
     /// POP3: `+OK`.
     Pop3,
-    /// IMAP's greeting.
+    /// IMAP: the greeting.
     ImapGreeting,
-    /// IMAP: leave to send a literal.
+    /// IMAP: permission to send a literal.
     ImapLiteral,
-    /// IMAP: the command is done.
+    /// IMAP: the tagged OK.
     ImapDone,
-    /// SMTP: one of these codes. None: any.
+    /// SMTP: one of these codes. Empty: any code.
     Smtp(&'static [&'static [u8; 3]]),
 }
 
-/// What has come so far.
+/// The verdict about a reply.
 #[derive(Debug, PartialEq, Eq)]
-enum Heard {
-    Part,
-    Good,
-    Bad,
+enum ReplyCheck {
+    Incomplete,
+    Expected,
+    Unexpected,
 }
 
-impl Wanted {
-    fn is_in(self, heard: &[u8], tag: &[u8]) -> Heard {
-        let judge = |good: bool| if good { Heard::Good } else { Heard::Bad };
-        if heard.len() < 4 || !heard.ends_with(b"\r\n") {
-            return Heard::Part;
+impl ExpectedReply {
+    fn check(self, reply: &[u8], tag: &[u8]) -> ReplyCheck {
+        let judge = |good: bool| if good { ReplyCheck::Expected } else { ReplyCheck::Unexpected };
+        if reply.len() < 4 || !reply.ends_with(b"\r\n") {
+            return ReplyCheck::Incomplete;
         }
         match self {
-            Wanted::Pop3 => judge(heard.starts_with(b"+OK")),
-            Wanted::ImapGreeting => judge(heard.starts_with(b"* OK")),
-            Wanted::ImapLiteral => judge(heard.starts_with(b"+")),
-            Wanted::ImapDone => {
-                // Some servers tell their capabilities first.
-                let mut lines = heard.split_inclusive(|b| *b == b'\n');
+            ExpectedReply::Pop3 => judge(reply.starts_with(b"+OK")),
+            ExpectedReply::ImapGreeting => judge(reply.starts_with(b"* OK")),
+            ExpectedReply::ImapLiteral => judge(reply.starts_with(b"+")),
+            ExpectedReply::ImapDone => {
+                // Some servers send their capabilities first.
+                let mut lines = reply.split_inclusive(|b| *b == b'\n');
                 match lines.find(|line| !line.starts_with(b"* ")) {
-                    None => Heard::Part,
+                    None => ReplyCheck::Incomplete,
                     Some(line) => {
                         judge(line.strip_prefix(tag).is_some_and(|rest| rest.starts_with(b"OK")))
                     }
                 }
             }
-            Wanted::Smtp(codes) => {
-                let last = heard.split_inclusive(|b| *b == b'\n').next_back().unwrap_or_default();
-                // An answer of several lines ends with the one that has no hyphen.
+            ExpectedReply::Smtp(codes) => {
+                let last = reply.split_inclusive(|b| *b == b'\n').next_back().unwrap_or_default();
+                // In the last line of a reply, no hyphen follows the code.
                 if last.get(3) == Some(&b'-') {
-                    return Heard::Part;
+                    return ReplyCheck::Incomplete;
                 }
-                judge(codes.is_empty() || codes.iter().any(|code| heard.starts_with(*code)))
+                judge(codes.is_empty() || codes.iter().any(|code| reply.starts_with(*code)))
             }
         }
     }
 }
 
-/// Tells the server the client's address.
-async fn introduce(s: &mut Session, speaker: &mut Speaker<'_>) -> Result<(), SessionEnd> {
+/// Sends the PROXY header with the client's address.
+async fn send_proxy_header(
+    s: &mut Session,
+    upstream: &mut UpstreamLogin<'_>,
+) -> Result<(), SessionEnd> {
     let Some(version) = s.conf().proxy.proxy_protocol else { return Ok(()) };
     s.doing = "sending PROXY protocol header to upstream";
     let ends = match (client_address(s), s.local()) {
@@ -210,64 +214,64 @@ async fn introduce(s: &mut Session, speaker: &mut Speaker<'_>) -> Result<(), Ses
     };
     let mut head = Vec::new();
     proxy_protocol::write(version, ends, false, &Extras::default(), &mut head);
-    speaker.say(s, head).await
+    upstream.send(s, head).await
 }
 
-async fn pop3(s: &mut Session, speaker: &mut Speaker<'_>) -> Result<(), SessionEnd> {
-    speaker.hear(s, Wanted::Pop3).await?;
+async fn log_in_pop3(s: &mut Session, upstream: &mut UpstreamLogin<'_>) -> Result<(), SessionEnd> {
+    upstream.expect(s, ExpectedReply::Pop3).await?;
     s.doing = "sending user name to upstream";
-    speaker.say(s, [b"USER ", s.login.as_slice(), b"\r\n"].concat()).await?;
-    speaker.hear(s, Wanted::Pop3).await?;
+    upstream.send(s, [b"USER ", s.login.as_slice(), b"\r\n"].concat()).await?;
+    upstream.expect(s, ExpectedReply::Pop3).await?;
     s.doing = "sending password to upstream";
     let password = s.password.as_deref().unwrap_or_default();
-    speaker.say(s, [b"PASS ", password, b"\r\n"].concat()).await?;
-    speaker.hear(s, Wanted::Pop3).await
+    upstream.send(s, [b"PASS ", password, b"\r\n"].concat()).await?;
+    upstream.expect(s, ExpectedReply::Pop3).await
 }
 
-async fn imap(s: &mut Session, speaker: &mut Speaker<'_>) -> Result<(), SessionEnd> {
+async fn log_in_imap(s: &mut Session, upstream: &mut UpstreamLogin<'_>) -> Result<(), SessionEnd> {
     let literal = |bytes: &[u8]| format!("{{{}}}\r\n", bytes.len()).into_bytes();
-    speaker.hear(s, Wanted::ImapGreeting).await?;
+    upstream.expect(s, ExpectedReply::ImapGreeting).await?;
     s.doing = "sending LOGIN command to upstream";
-    speaker.say(s, [s.tag.as_slice(), b"LOGIN ", &literal(&s.login)].concat()).await?;
-    speaker.hear(s, Wanted::ImapLiteral).await?;
+    upstream.send(s, [s.tag.as_slice(), b"LOGIN ", &literal(&s.login)].concat()).await?;
+    upstream.expect(s, ExpectedReply::ImapLiteral).await?;
     s.doing = "sending user name to upstream";
     let password = s.password.as_deref().unwrap_or_default();
-    speaker.say(s, [s.login.as_slice(), b" ", &literal(password)].concat()).await?;
-    speaker.hear(s, Wanted::ImapLiteral).await?;
+    upstream.send(s, [s.login.as_slice(), b" ", &literal(password)].concat()).await?;
+    upstream.expect(s, ExpectedReply::ImapLiteral).await?;
     s.doing = "sending password to upstream";
     let password = s.password.as_deref().unwrap_or_default();
-    speaker.say(s, [password, b"\r\n"].concat()).await?;
-    speaker.hear(s, Wanted::ImapDone).await
+    upstream.send(s, [password, b"\r\n"].concat()).await?;
+    upstream.expect(s, ExpectedReply::ImapDone).await
 }
 
-async fn smtp(s: &mut Session, speaker: &mut Speaker<'_>) -> Result<(), SessionEnd> {
-    const DONE: Wanted = Wanted::Smtp(&[b"250"]);
+async fn log_in_smtp(s: &mut Session, upstream: &mut UpstreamLogin<'_>) -> Result<(), SessionEnd> {
+    const DONE: ExpectedReply = ExpectedReply::Smtp(&[b"250"]);
     let proxy = &s.conf().proxy;
-    speaker.hear(s, Wanted::Smtp(&[b"220"])).await?;
+    upstream.expect(s, ExpectedReply::Smtp(&[b"220"])).await?;
     s.doing = "sending HELO/EHLO to upstream";
     let verb: &[u8] = if s.hello.esmtp || proxy.xclient { b"EHLO " } else { b"HELO " };
-    speaker.say(s, [verb, &s.conf().server_name, b"\r\n"].concat()).await?;
-    speaker.hear(s, DONE).await?;
+    upstream.send(s, [verb, &s.conf().server_name, b"\r\n"].concat()).await?;
+    upstream.expect(s, DONE).await?;
     if proxy.xclient {
         s.doing = "sending XCLIENT to upstream";
         let line = xclient(s);
-        speaker.say(s, line).await?;
-        speaker.hear(s, Wanted::Smtp(&[b"220", b"250"])).await?;
+        upstream.send(s, line).await?;
+        upstream.expect(s, ExpectedReply::Smtp(&[b"220", b"250"])).await?;
         if !s.hello.helo.is_empty() {
             s.doing = "sending client HELO/EHLO to upstream";
             let verb: &[u8] = if s.hello.esmtp { b"EHLO " } else { b"HELO " };
-            speaker.say(s, [verb, &s.hello.helo, b"\r\n"].concat()).await?;
-            speaker.hear(s, DONE).await?;
+            upstream.send(s, [verb, &s.hello.helo, b"\r\n"].concat()).await?;
+            upstream.expect(s, DONE).await?;
         }
     }
     if s.method == LoginMethod::None {
         s.doing = "sending MAIL FROM to upstream";
-        speaker.say(s, [s.hello.from.as_slice(), b"\r\n"].concat()).await?;
-        speaker.hear(s, DONE).await?;
+        upstream.send(s, [s.hello.from.as_slice(), b"\r\n"].concat()).await?;
+        upstream.expect(s, DONE).await?;
         s.doing = "sending RCPT TO to upstream";
-        speaker.say(s, [s.hello.to.as_slice(), b"\r\n"].concat()).await?;
-        // The client is told what the server says to its recipient.
-        speaker.hear(s, Wanted::Smtp(&[])).await?;
+        upstream.send(s, [s.hello.to.as_slice(), b"\r\n"].concat()).await?;
+        // Any reply goes on to the client: it is the one to its `RCPT TO`.
+        upstream.expect(s, ExpectedReply::Smtp(&[])).await?;
     } else if proxy.smtp_auth {
         s.doing = "sending AUTH to upstream";
         let Some(password) = &s.password else {
@@ -277,13 +281,13 @@ async fn smtp(s: &mut Session, speaker: &mut Speaker<'_>) -> Result<(), SessionE
         let both = [b"\0".as_slice(), &s.login, b"\0", password].concat();
         base64::encode(Alphabet::Plain, &both, &mut line);
         line.extend_from_slice(b"\r\n");
-        speaker.say(s, line).await?;
-        speaker.hear(s, Wanted::Smtp(&[b"235"])).await?;
+        upstream.send(s, line).await?;
+        upstream.expect(s, ExpectedReply::Smtp(&[b"235"])).await?;
     }
     Ok(())
 }
 
-/// Postfix's command that tells a server the client behind this one.
+/// Postfix's command for the client's address and name.
 fn xclient(s: &Session) -> Vec<u8> {
     let mut line = b"XCLIENT ADDR=".to_vec();
     if client_address(s).is_some_and(|address| address.is_ipv6()) {
@@ -300,8 +304,8 @@ fn xclient(s: &Session) -> Vec<u8> {
     line
 }
 
-/// Bytes both ways, until one side is done.
-async fn converse(s: &mut Session, server: Wire, greeting: Vec<u8>) -> Result<(), SessionEnd> {
+/// Sends the reply to the client, and relays bytes both ways until one side is done.
+async fn relay(s: &mut Session, server: Wire, greeting: Vec<u8>) -> Result<(), SessionEnd> {
     let (handle, timeout) = (s.event_loop.handle.clone(), s.conf().proxy.timeout);
     let metrics = s.event_loop.metrics.clone();
     s.doing = "proxying and sending to client";
@@ -309,18 +313,18 @@ async fn converse(s: &mut Session, server: Wire, greeting: Vec<u8>) -> Result<()
     let early = greeting.len() as u64;
     chain.push(greeting);
     let sent = s.wire()?.send(&mut chain, Patience::Idle(timeout)).await;
-    sent.map_err(|error| s.complain("send()", &error))?;
-    // What the client sent behind its log-in is for the server.
+    sent.map_err(|error| s.log_client_error("send()", &error))?;
+    // What the client sent after its credentials is for the mail server.
     let unread = std::mem::take(&mut s.unread);
     if !unread.is_empty() {
         s.doing = "proxying and sending to upstream";
         chain.push(unread);
         let sent = server.send(&mut chain, Patience::Idle(timeout)).await;
-        sent.map_err(|error| s.complain("send()", &error))?;
+        sent.map_err(|error| s.log_client_error("send()", &error))?;
     }
     s.doing = "proxying";
     let piece = s.conf().proxy.buffer;
-    let ways = TunnelOptions {
+    let options = TunnelOptions {
         timeout,
         piece,
         most: piece.max(tunnel::MOST),
@@ -331,7 +335,7 @@ async fn converse(s: &mut Session, server: Wire, greeting: Vec<u8>) -> Result<()
         half_close: false,
     };
     let passed = PassedBytes::default();
-    let result = tunnel::run(&handle, s.wire()?, &server, ways, &passed, || {}).await;
+    let result = tunnel::run(&handle, s.wire()?, &server, options, &passed, || {}).await;
     metrics.add(Metric::Received, passed.up.get());
     metrics.add(Metric::Sent, early + passed.down_sent.get());
     match result {
@@ -364,20 +368,24 @@ mod tests {
 
     #[test]
     fn an_answer_is_whole_before_it_is_judged() {
-        let smtp = Wanted::Smtp(&[b"250"]);
-        for (wanted, heard, tells) in [
-            (Wanted::Pop3, "+OK\r", Heard::Part),
-            (Wanted::Pop3, "+OK\r\n", Heard::Good),
-            (Wanted::Pop3, "-ERR\r\n", Heard::Bad),
-            (smtp, "250-a\r\n", Heard::Part),
-            (smtp, "250-a\r\n250 b\r\n", Heard::Good),
-            (smtp, "550-a\r\n550 b\r\n", Heard::Bad),
-            (Wanted::ImapDone, "* CAPABILITY x\r\n", Heard::Part),
-            (Wanted::ImapDone, "* CAPABILITY x\r\n* OK\r\na OK in\r\n", Heard::Good),
-            (Wanted::ImapDone, "a NO\r\n", Heard::Bad),
-            (Wanted::ImapLiteral, "+ go\r\n", Heard::Good),
+        let smtp = ExpectedReply::Smtp(&[b"250"]);
+        for (expected, reply, tells) in [
+            (ExpectedReply::Pop3, "+OK\r", ReplyCheck::Incomplete),
+            (ExpectedReply::Pop3, "+OK\r\n", ReplyCheck::Expected),
+            (ExpectedReply::Pop3, "-ERR\r\n", ReplyCheck::Unexpected),
+            (smtp, "250-a\r\n", ReplyCheck::Incomplete),
+            (smtp, "250-a\r\n250 b\r\n", ReplyCheck::Expected),
+            (smtp, "550-a\r\n550 b\r\n", ReplyCheck::Unexpected),
+            (ExpectedReply::ImapDone, "* CAPABILITY x\r\n", ReplyCheck::Incomplete),
+            (
+                ExpectedReply::ImapDone,
+                "* CAPABILITY x\r\n* OK\r\na OK in\r\n",
+                ReplyCheck::Expected,
+            ),
+            (ExpectedReply::ImapDone, "a NO\r\n", ReplyCheck::Unexpected),
+            (ExpectedReply::ImapLiteral, "+ go\r\n", ReplyCheck::Expected),
         ] {
-            assert_eq!(wanted.is_in(heard.as_bytes(), b"a "), tells, "{heard:?}");
+            assert_eq!(expected.check(reply.as_bytes(), b"a "), tells, "{reply:?}");
         }
     }
 }
