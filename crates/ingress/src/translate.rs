@@ -53,6 +53,7 @@ use ordered::Ordered;
 use parts::Parts;
 use work::Base;
 
+pub(crate) use frame::{HEALTH, healthy};
 pub(crate) use lines::{counted, digest, line, when};
 pub(crate) use location_variables::names;
 pub(crate) use made::headers;
@@ -62,7 +63,7 @@ pub(crate) use servers::room;
 pub use servers::{DIRECTORY, ServerGroup, ServerWords};
 pub(crate) use sources::Source;
 pub use text::ConfigText;
-pub(crate) use work::{Servers, Work};
+pub(crate) use work::{OfIngresses, Servers, Work};
 pub(crate) use zones::zone;
 
 /// The result of a translation.
@@ -89,14 +90,13 @@ pub(crate) fn sources(snapshot: &Snapshot, settings: &Settings) -> (Vec<Source>,
     (list, findings)
 }
 
-/// Translates a snapshot. `gateways` makes the servers of Gateways; it gets the arguments of
-/// `listen` that have a default server already. Parts that `memory` holds are reused if nothing
-/// that they depend on has changed.
+/// Translates a snapshot. `gateways` makes the servers of Gateways beside those of Ingresses. Parts
+/// that `memory` holds are reused if nothing that they depend on has changed.
 pub(crate) fn translate(
     memory: &mut Memory,
     snapshot: &Snapshot,
     settings: &Settings,
-    gateways: fn(&mut Work<'_>, &BTreeSet<String>) -> Servers,
+    gateways: fn(&mut Work<'_>, &OfIngresses) -> Servers,
 ) -> Translation {
     let all = NamedObjects::of(snapshot);
     // Ingresses do not depend on the addresses of Gateways, which change often.
@@ -128,11 +128,12 @@ pub(crate) fn translate(
 
     let words = &base.settings;
     let words = words.http.iter().chain(&words.https).filter(|_| own);
-    let taken: BTreeSet<String> = words.cloned().collect();
+    let words: BTreeSet<String> = words.cloned().collect();
+    let ingresses = OfIngresses { words, all_hosts: hosts.contains_key("") };
     let gateway = snapshot.gateway.clone();
     let known = &mut memory.gateways;
     known.reset_unless_made_with(Base { settings: settings.clone(), gateway, ..Base::default() });
-    let part = Remembered::next(known.part.take(), (&known.base, &all), taken, gateways);
+    let part = Remembered::next(known.part.take(), (&known.base, &all), ingresses, gateways);
     let gateways = known.part.insert(part);
 
     let known = &mut memory.hosts;
@@ -140,7 +141,8 @@ pub(crate) fn translate(
     let from = (&known.base, &all);
     let part = Remembered::next(known.sessions.take(), from, (), |work, ()| work.sessions_of());
     let sessions = known.sessions.insert(part);
-    let (sites, rest) = frame::sites(hosts, default.as_ref());
+    let (sites, mut rest) = frame::sites(hosts, default.as_ref());
+    rest.given.clone_from(&gateways.part.others);
     let mut before = Ordered::new(std::mem::take(&mut known.sites));
     for site in sites {
         let before = before.take_equal(|one| one.of.host.name.cmp(&site.host.name));

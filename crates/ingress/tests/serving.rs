@@ -191,6 +191,42 @@ fn balancers_get_an_answer_at_any_name_of_no_ingress() {
 }
 
 #[test]
+fn at_a_port_of_both_a_gateway_may_have_the_names_that_no_ingress_has() {
+    let settings = || Settings { http: vec!["127.0.0.1:8080".to_owned()], ..both() };
+    let first = |conf: String| conf.replace("127.0.0.1:8080", "127.0.0.1:%%PORT%%");
+    let services: String = ["one", "two"].map(|name| service("a", name, behind(name))).concat();
+    let site = ingress("a", "site", &[], "a.test", &[("Prefix", "/", "one")]);
+    let all = ingress("a", "all", &[], "", &[("Prefix", "/", "one")]);
+    let listener = |host: &str| {
+        let mut one = serde_json::json!({ "name": "l", "port": 8080, "protocol": "HTTP" });
+        if !host.is_empty() {
+            one["hostname"] = host.into();
+        }
+        gateway::gateway("web", serde_json::json!([one]))
+    };
+    let route = |kind: &str, path: &str| {
+        let matches = serde_json::json!([{ "path": { "type": kind, "value": path } }]);
+        let rules = serde_json::json!([{ "matches": matches, "backendRefs": gateway::to("two") }]);
+        gateway::route("HTTPRoute", "a", "two", &[], rules)
+    };
+    for (rest, wanted) in [
+        // Any name, a balancer's question, and a name of the Gateway alone.
+        ([listener(""), route("PathPrefix", "/")].concat(), ["two", "", "two"]),
+        ([listener(""), route("Exact", "/healthz")].concat(), ["404", "two", "404"]),
+        ([listener("b.test"), route("PathPrefix", "/")].concat(), ["404", "", "two"]),
+        ([all, listener(""), route("PathPrefix", "/")].concat(), ["one", "", "one"]),
+    ] {
+        let manifests = [services.clone(), site.clone(), rest].concat();
+        let made = serve_in(Dir::new(), &manifests, settings(), first);
+        let Some((server, _)) = made else { return };
+        let asked = [("192.0.2.1", "/"), ("192.0.2.1", "/healthz"), ("b.test", "/")];
+        assert_eq!(asked.map(|(host, path)| from(&server, host, path)), wanted);
+        assert_eq!(from(&server, "a.test", "/healthz"), "one");
+        assert_eq!(server.logged("conflicting server name"), 0, "{}", server.log());
+    }
+}
+
+#[test]
 fn hosts_and_paths_choose_the_service() {
     let (one, two) = (behind("one"), behind("two"));
     let manifests = [

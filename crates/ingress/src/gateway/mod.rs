@@ -31,25 +31,22 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
-
 pub(crate) use certificates::ACME_OPTION;
 pub use kinds::{AnyObject, Objects};
 pub use status::{Condition, GatewayPort, GatewayStatus, ListenerStatus, ParentStatus, Statuses};
 
 use crate::report::ObjectId;
-use crate::translate::{Servers, Work, line};
+use crate::translate::{OfIngresses, Servers, Work, line};
 
-/// Translates all objects of Gateway API. `taken` are the arguments of `listen` that have a default
-/// server already.
-pub(crate) fn translate(work: &mut Work<'_>, taken: &BTreeSet<String>) -> Servers {
+/// Translates all objects of Gateway API, beside the servers of Ingresses.
+pub(crate) fn translate(work: &mut Work<'_>, ingresses: &OfIngresses) -> Servers {
     let mut made = Servers::default();
     let mut gateways = listeners::gateways(work, &mut made.statuses);
     listeners::attach_sets(work, &mut gateways, &mut made.statuses);
     for served in &mut gateways {
         certificates::for_servers(work, served);
     }
-    let mut listeners = listeners::listeners(work, &gateways, taken);
+    let mut listeners = listeners::listeners(work, &gateways, &ingresses.words);
     let mut routes = routes::routes(work);
     let (attachments, parents) = routes::attach(work, &gateways, &mut listeners, &routes);
     let mut policies = policies::Policies::read(work);
@@ -70,7 +67,7 @@ pub(crate) fn translate(work: &mut Work<'_>, taken: &BTreeSet<String>) -> Server
     http3::choose(work, &mut listeners, &ports);
     let plan = servers::Plan { gateways: &gateways, listeners: &listeners, rules: &rules };
     for port in &ports {
-        made.http.extend(servers::servers(work, &plan, port, taken));
+        servers::servers(work, &plan, port, ingresses, &mut made);
         let mut sessions = streams::servers(work, &listeners, &passes, port);
         if let Some(first) = port.listeners.first() {
             work.mark(&listeners[*first].owner, &mut sessions);

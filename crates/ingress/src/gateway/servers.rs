@@ -9,7 +9,7 @@ use super::http3;
 use super::listeners::{Listener, Protocol, Served};
 use super::ports::{Name, Port};
 use super::rules::{Rule, Site};
-use crate::translate::{Work, digest, line, when};
+use crate::translate::{HEALTH, OfIngresses, Servers, Work, digest, healthy, line, when};
 
 /// The inputs of the servers.
 pub(super) struct Plan<'s> {
@@ -25,54 +25,67 @@ pub(super) fn inner_socket(work: &Work<'_>, port: &Port, kind: &str) -> String {
     format!("unix:{}", work.settings.state.join(format!("{kind}-{name}.sock")).display())
 }
 
-/// All servers of a port. `taken` are the arguments of `listen` that have a default server already.
+/// Makes all servers of a port.
 pub(super) fn servers(
     work: &mut Work<'_>,
     plan: &Plan<'_>,
     port: &Port,
-    taken: &BTreeSet<String>,
-) -> Vec<Directive> {
+    ingresses: &OfIngresses,
+    made: &mut Servers,
+) {
     let is_http = |name: &Name| {
         matches!(plan.listeners[name.listener].protocol, Some(Protocol::Http | Protocol::Https))
     };
     let names: Vec<(&String, &Name)> =
         port.names.iter().filter(|(_, name)| is_http(name)).collect();
-    let Some((_, first)) = names.first() else { return Vec::new() };
+    let Some((_, first)) = names.first() else { return };
     let tls = plan.listeners[first.listener].protocol == Some(Protocol::Https);
     let mixed = port.speaks(plan.listeners, &[Protocol::Passthrough, Protocol::Tls]);
     let words = if mixed { vec![inner_socket(work, port, "https")] } else { port.listens() };
     // HTTP/3 is for all names of a port. A name without it would get the server of another name.
     let quic = names.iter().any(|(_, name)| plan.listeners[name.listener].http3);
     let has_quic = work.settings.flag("use-http3");
-    let listen = |default: bool| -> Vec<Directive> {
-        let datagrams = |word: &String| {
+    let all = names.iter().any(|(host, _)| host.is_empty());
+    let is_shared = |word: &&String| ingresses.words.contains(*word);
+    // At a port that Ingresses listen on, too, their default server takes unknown names, unless this Gateway has a listener for all
+    // names and no Ingress is for all hosts.
+    let is_for_others = |word: &&String| !is_shared(word) || (all && !ingresses.all_hosts);
+    let others: Vec<&String> = words.iter().filter(is_for_others).collect();
+    let shared = others.iter().copied().filter(is_shared);
+    made.others.extend(shared.cloned());
+    let listen = |words: &[&String], default: bool| -> Vec<Directive> {
+        let datagrams = |word: &&String| {
             let mut list = vec![word.as_str(), "quic"];
-            let taken = has_quic && taken.contains(word);
+            let taken = has_quic && is_shared(word);
             list.extend((default && !taken).then_some("default_server"));
             line("listen", list)
         };
         let datagrams = words.iter().filter(|_| quic).map(datagrams);
-        let one = |word: &String| {
+        let one = |word: &&String| {
             let mut list = vec![word.as_str()];
             list.extend(tls.then_some("ssl"));
-            list.extend((default && !taken.contains(word)).then_some("default_server"));
+            list.extend(default.then_some("default_server"));
             line("listen", list)
         };
         words.iter().map(one).chain(datagrams).chain([line("http2", ["on"])]).collect()
     };
     let sni = tls.then(|| misdirected(work, plan, port)).flatten();
-    let mut list = Vec::new();
-    if !names.iter().any(|(host, _)| host.is_empty()) {
-        let mut server = listen(true);
+    if !all && !others.is_empty() {
+        let mut server = listen(&others, true);
         server.push(line("server_name", ["_"]));
         server.push(match tls {
             true => line("ssl_reject_handshake", ["on"]),
             false => line("return", ["404"]),
         });
-        list.push(line("server", []).with_block(server));
+        made.http.push(line("server", []).with_block(server));
     }
+    let every: Vec<&String> = words.iter().collect();
     for (host, name) in names {
-        let mut server = listen(host.is_empty());
+        let own = if host.is_empty() { &others } else { &every };
+        if own.is_empty() {
+            continue;
+        }
+        let mut server = listen(own, host.is_empty());
         server.push(line("server_name", [if host.is_empty() { "_" } else { host }]));
         server.push(line("client_max_body_size", ["0"]));
         let listener = &plan.listeners[name.listener];
@@ -87,12 +100,16 @@ pub(super) fn servers(
             server.push(when(variable, "!=", &own, vec![line("return", ["421"])]));
         }
         let site = Site { served: &plan.gateways[listener.gateway], listener, tls };
-        server.extend(body(work, plan, name, &site));
+        let locations = body(work, plan, name, &site);
+        let is_health = |location: &Directive| location.arg(1).is_some_and(|path| path.is(HEALTH));
+        if host.is_empty() && own.iter().any(is_shared) && !locations.iter().any(is_health) {
+            server.push(healthy());
+        }
+        server.extend(locations);
         let mut server = line("server", []).with_block(server);
         work.mark(&listener.owner, std::slice::from_mut(&mut server));
-        list.push(server);
+        made.http.push(server);
     }
-    list
 }
 
 fn secure(work: &Work<'_>, listener: &Listener<'_>, server: &mut Vec<Directive>) {

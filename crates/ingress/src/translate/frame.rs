@@ -1,6 +1,6 @@
 //! The servers of hosts, around their locations.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use weir_conf::Directive;
@@ -32,6 +32,8 @@ pub(super) struct HostInput {
 pub(super) struct DefaultInput {
     pub(super) host: Option<Box<Host>>,
     pub(super) default: Option<String>,
+    /// Arguments of `listen` where a Gateway's server takes these names.
+    pub(super) given: BTreeSet<String>,
 }
 
 /// The file of the certificate for hosts that have none.
@@ -70,7 +72,8 @@ pub(super) fn sites(
             }
         }
     }
-    let rest = DefaultInput { host: hosts.remove(""), default: default.cloned() };
+    let given = BTreeSet::new();
+    let rest = DefaultInput { host: hosts.remove(""), default: default.cloned(), given };
     let site = |host: Box<Host>| {
         let www = www.remove(&host.name);
         HostInput { host, default: default.cloned(), www }
@@ -96,6 +99,13 @@ pub(super) fn default_servers(work: &mut Work<'_>, rest: &DefaultInput) -> Serve
     // `default_server` takes all names that no other server has.
     let mut list = listens(work, false, true);
     list.extend(listens(work, true, true));
+    list.retain(|listen| {
+        let quic = listen.arg(1).is_some_and(|word| word.is("quic"));
+        quic || !listen.arg(0).is_some_and(|word| rest.given.contains(&*word.lossy()))
+    });
+    if list.is_empty() {
+        return Servers::default();
+    }
     list.push(http2(work));
     list.push(line("server_name", ["_"]));
     let rejects = work.settings.flag("ssl-reject-handshake");
@@ -125,10 +135,17 @@ pub(super) fn default_servers(work: &mut Work<'_>, rest: &DefaultInput) -> Serve
 /// The health check of load balancers, at names that no Ingress has. An Ingress for all hosts may
 /// have the path itself.
 fn health(host: Option<&Host>) -> Option<Directive> {
-    const PATH: &str = "/healthz";
-    let taken = host.is_some_and(|host| host.routes.keys().any(|(path, _)| **path == *PATH));
+    let taken = host.is_some_and(|host| host.routes.keys().any(|(path, _)| **path == *HEALTH));
+    (!taken).then(healthy)
+}
+
+/// The path of the health check.
+pub(crate) const HEALTH: &str = "/healthz";
+
+/// The location that answers the health check.
+pub(crate) fn healthy() -> Directive {
     let inside = vec![line("access_log", ["off"]), line("return", ["200"])];
-    (!taken).then(|| line("location", ["=", PATH]).with_block(inside))
+    line("location", ["=", HEALTH]).with_block(inside)
 }
 
 fn listens(work: &Work<'_>, tls: bool, default: bool) -> Vec<Directive> {

@@ -7,14 +7,13 @@
 //! The parts are the hosts, the server for other names, the administrator's ports, and Gateway API
 //! as a whole. Parts that the next translation does not reuse are dropped.
 
-use std::collections::BTreeSet;
 use std::ops::Deref;
 
 use super::files::Certificates;
 use super::frame::{DefaultInput, HostInput};
 use super::index::{Lookup, NamedObjects};
 use super::sources::KnownIngress;
-use super::work::{Base, Part, Servers, Work};
+use super::work::{Base, OfIngresses, Part, Servers, Work};
 use crate::settings::Settings;
 
 /// What a translation keeps for the next.
@@ -43,7 +42,7 @@ pub(super) struct Hosts {
 #[derive(Debug, Default)]
 pub(super) struct Gateways {
     pub(super) base: Base,
-    pub(super) part: Option<Remembered<BTreeSet<String>>>,
+    pub(super) part: Option<Remembered<OfIngresses>>,
 }
 
 impl Memory {

@@ -1,6 +1,6 @@
 //! The making of one part of a configuration: its inputs, and its results.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -62,6 +62,17 @@ pub(crate) struct Servers {
     pub(crate) streams: Vec<Directive>,
     /// The statuses of Gateway API objects.
     pub(crate) statuses: Statuses,
+    /// Arguments of `listen` of Ingresses where a Gateway's server is the default server.
+    pub(crate) others: BTreeSet<String>,
+}
+
+/// What Gateways must know of the servers of Ingresses.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct OfIngresses {
+    /// Their arguments of `listen`.
+    pub(crate) words: BTreeSet<String>,
+    /// Whether one of them is for all hosts.
+    pub(crate) all_hosts: bool,
 }
 
 /// A finished part.
@@ -76,6 +87,7 @@ pub(super) struct Part {
     pub(super) groups: Box<[(String, ServerGroup)]>,
     pub(super) findings: Vec<Finding>,
     pub(super) statuses: Statuses,
+    pub(super) others: BTreeSet<String>,
 }
 
 impl<'a> Work<'a> {
@@ -111,6 +123,7 @@ impl<'a> Work<'a> {
             groups: self.groups.into_iter().collect(),
             findings: self.findings.into_sorted(),
             statuses: servers.statuses,
+            others: servers.others,
         };
         (part, self.index.into_lookups())
     }
