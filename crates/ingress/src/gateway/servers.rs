@@ -21,7 +21,12 @@ pub(super) struct Plan<'s> {
 /// The socket to which connections of a port are passed after the server name was read from their
 /// first bytes.
 pub(super) fn inner_socket(work: &Work<'_>, port: &Port, kind: &str) -> String {
-    let name = digest(port.listens().join(" ").as_bytes());
+    socket_of(work, kind, &port.listens().join(" "))
+}
+
+/// A socket of weir's own for a server, which `text` identifies among those of the same kind.
+pub(super) fn socket_of(work: &Work<'_>, kind: &str, text: &str) -> String {
+    let name = digest(text.as_bytes());
     format!("unix:{}", work.settings.state.join(format!("{kind}-{name}.sock")).display())
 }
 

@@ -8,7 +8,7 @@ use super::listeners::{Listener, Protocol};
 use super::policies::Policies;
 use super::ports::{Name, Port};
 use super::routes::{Route, Spec};
-use super::servers::inner_socket;
+use super::servers::{inner_socket, socket_of};
 use crate::report::ObjectId;
 use crate::translate::{Work, digest, line};
 
@@ -167,6 +167,57 @@ fn closed(work: &mut Work<'_>) -> Vec<Directive> {
     vec![line("proxy_pass", [CLOSED])]
 }
 
+/// A backend of a route, with its part of the connections.
+struct Share {
+    weight: u32,
+    /// `None`: the backend has no server.
+    group: Option<String>,
+    /// The directives of TLS to its servers.
+    tls: Vec<Directive>,
+}
+
+impl Share {
+    fn of(
+        work: &mut Work<'_>,
+        weight: u32,
+        backend: &Result<Backend, Refused>,
+        ends: bool,
+    ) -> Share {
+        let none = Share { weight, group: None, tls: Vec::new() };
+        let Ok(backend) = backend else { return none };
+        let tls = match (&backend.tls, ends) {
+            (Some(None), true) => return none,
+            (Some(Some(tls)), true) => {
+                std::iter::once(line("proxy_ssl", ["on"])).chain(tls.lines("proxy_ssl_")).collect()
+            }
+            _ => Vec::new(),
+        };
+        let group = work.group_of(backend, Block::Stream, ("", Vec::new()), Use::default());
+        Share { weight, group, tls }
+    }
+
+    /// The directives of a server that has only this backend.
+    fn lines(&self, work: &mut Work<'_>) -> Vec<Directive> {
+        let Some(group) = &self.group else { return closed(work) };
+        let mut list = self.tls.clone();
+        list.push(line("proxy_pass", [group.as_str()]));
+        list
+    }
+
+    /// Makes a server that has only this backend, and returns its socket.
+    fn server(&self, work: &mut Work<'_>) -> String {
+        let inside = self.lines(work);
+        let words = inside.iter().flat_map(|line| std::iter::once(&line.name).chain(&line.args));
+        let words: Vec<_> = words.map(|word| word.lossy()).collect();
+        let socket = socket_of(work, "share", &words.join("\n"));
+        let mut list = listens(std::slice::from_ref(&socket), &[]);
+        list.extend(inside);
+        let server = line("server", []).with_block(list);
+        work.streams.insert(format!("server {socket}"), vec![server]);
+        socket
+    }
+}
+
 /// The directives that pass the connections of a name on. The most specific hostname's route gets
 /// them, and of several the oldest.
 fn pass_lines(
@@ -178,41 +229,39 @@ fn pass_lines(
     let ranks = name.ranks();
     let own = passes.iter().filter(|pass| ranks.contains_key(&pass.route));
     let pass = own.min_by_key(|pass| ranks.get(&pass.route))?;
-    let mut shares: Vec<(u32, String)> = Vec::new();
-    let mut checks: Option<Vec<Directive>> = None;
+    let mut shares = Vec::new();
     for (weight, backend) in pass.shares.iter().filter(|(weight, _)| *weight > 0) {
-        let group = match backend {
-            Ok(backend) => match (&backend.tls, ends) {
-                (Some(None), true) => None,
-                (Some(Some(tls)), true) => {
-                    let mut lines = vec![line("proxy_ssl", ["on"])];
-                    lines.extend(tls.lines("proxy_ssl_"));
-                    checks = Some(lines);
-                    work.group_of(backend, Block::Stream, ("", Vec::new()), Use::default())
-                }
-                _ => work.group_of(backend, Block::Stream, ("", Vec::new()), Use::default()),
-            },
-            Err(_) => None,
-        };
-        let group = group.unwrap_or_else(|| {
-            closed(work);
-            CLOSED.to_owned()
-        });
-        shares.push((*weight, group));
+        shares.push(Share::of(work, *weight, backend, ends));
     }
-    let mut list = checks.unwrap_or_default();
-    match shares.as_slice() {
-        [] => return Some(closed(work)),
-        [(_, group)] => list.push(line("proxy_pass", [group.as_str()])),
-        _ => {
-            let variable = split(work, &shares);
-            list.push(line("proxy_pass", [variable.as_str()]));
-        }
-    }
-    Some(list)
+    Some(match shares.as_slice() {
+        [] => closed(work),
+        [share] => share.lines(work),
+        _ => shared_lines(work, &shares),
+    })
 }
 
-/// A variable that chooses a group for each connection, by the weights.
+/// The directives for several backends. `proxy_ssl_...` are settings of a server, so backends that
+/// differ in them get a server each.
+fn shared_lines(work: &mut Work<'_>, shares: &[Share]) -> Vec<Directive> {
+    let mut all = shares.iter().filter(|share| share.group.is_some()).map(|share| &share.tls);
+    let tls = all.next().cloned().unwrap_or_default();
+    if !all.all(|other| *other == tls) {
+        let sockets: Vec<(u32, String)> =
+            shares.iter().map(|share| (share.weight, share.server(work))).collect();
+        return vec![line("pass", [split(work, &sockets).as_str()])];
+    }
+    if shares.iter().any(|share| share.group.is_none()) {
+        closed(work);
+    }
+    let group = |share: &Share| share.group.clone().unwrap_or_else(|| CLOSED.to_owned());
+    let groups: Vec<(u32, String)> =
+        shares.iter().map(|share| (share.weight, group(share))).collect();
+    let mut list = tls;
+    list.push(line("proxy_pass", [split(work, &groups).as_str()]));
+    list
+}
+
+/// A variable that chooses a group or socket for each connection, by the weights.
 fn split(work: &mut Work<'_>, shares: &[(u32, String)]) -> String {
     let text: Vec<String> =
         shares.iter().map(|(weight, group)| format!("{weight} {group}")).collect();

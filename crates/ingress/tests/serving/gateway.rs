@@ -854,6 +854,52 @@ fn one_port_ends_tls_or_passes_it_on_by_name() {
 }
 
 #[test]
+fn backends_of_one_tls_route_have_their_own_policies() {
+    let Some(tls) = weir_behind(
+        "listen 127.0.0.1:%%PORT%% ssl; ssl_certificate %%DIR%%/chain.pem; ssl_certificate_key %%DIR%%/leaf.key; return 200 safe;",
+    ) else {
+        return;
+    };
+    let dir = weir_testkit::certified();
+    let listeners = json!([{ "name": "end", "port": 8080, "protocol": "TLS", "hostname": "end.test",
+        "tls": { "mode": "Terminate", "certificateRefs": [{ "name": "mine" }] } }]);
+    let policy = |service: &str, hostname: &str| {
+        let object = json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "BackendTLSPolicy",
+            "metadata": { "name": service, "namespace": "a" },
+            "spec": { "targetRefs": [{ "group": "", "kind": "Service", "name": service }],
+                "validation": { "hostname": hostname,
+                    "caCertificateRefs": [{ "group": "", "kind": "ConfigMap", "name": "roots" }] } } });
+        format!("---\n{object}\n")
+    };
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "roots", "namespace": "a" },
+        "data": { "ca.crt": tls.dir().read("root.pem") } });
+    let backends = ["good", "plain", "odd", "none"].map(|name| json!({ "name": name, "port": 80 }));
+    let route = json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "TLSRoute",
+        "metadata": { "name": "end", "namespace": "a" },
+        "spec": { "parentRefs": [{ "name": "web" }], "hostnames": ["end.test"], "rules": [{ "backendRefs": backends }] } });
+    let manifests = [
+        gateway("web", listeners),
+        secret(&dir, "a", "mine", "chain.pem", "leaf.key"),
+        format!("---\n{map}\n---\n{route}\n"),
+        service("a", "good", tls.port()),
+        service("a", "plain", behind("plain")),
+        service("a", "odd", tls.port()),
+        policy("good", "www.example.org"),
+        policy("odd", "other.example.org"),
+    ]
+    .concat();
+    let Some((server, _)) = serve_in(dir, &manifests) else { return };
+    let mut got = Vec::new();
+    for _ in 0..60 {
+        let Some(answer) = secured(&server, 0, "end.test", "end.test") else { return };
+        got.push(answer);
+    }
+    let count = |name: &str| got.iter().filter(|one| *one == name).count();
+    assert!(count("safe") > 2 && count("plain") > 2 && count("") > 5, "{got:?}");
+    assert_eq!(count("safe") + count("plain") + count(""), got.len(), "{got:?}");
+}
+
+#[test]
 fn copies_timeouts_attempts_and_sessions() {
     let (sender, copies) = std::sync::mpsc::channel();
     let sender = std::sync::Mutex::new(sender);
