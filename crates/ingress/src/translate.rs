@@ -1,7 +1,7 @@
 //! Translates a snapshot into a configuration.
 //!
 //! `sources` reads the Ingresses, `hosts` collects the paths of each host, and `frame` makes the
-//! servers of a host. A configuration consists of parts. A [`Work`] makes each part by itself, and
+//! servers of a host. A configuration consists of parts. A `Work` makes each part by itself, and
 //! `memory` keeps it for the next snapshot.
 
 mod access;

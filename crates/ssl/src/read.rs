@@ -20,7 +20,7 @@ pub fn file(d: &Line) -> Result<Option<NamedFile>, Error> {
     Ok(named(d).filter(|file| !file.name.is_empty()))
 }
 
-/// As [`file`], for a name that may have variables. They must exist even if TLS is not used, as in
+/// As [`file()`], for a name that may have variables. They must exist even if TLS is not used, as in
 /// nginx.
 pub fn file_for_each<S: Subject>(
     reader: &mut SslReader<'_, '_, S>,

@@ -18,7 +18,7 @@ static PROVIDER: OnceLock<CryptoProvider> = OnceLock::new();
 /// Otherwise the first handshake would take them.
 ///
 /// Without TLS the seed is left out: meanwhile, the first worker that is ready would accept alone.
-/// So nothing calls [`provider`] before it needs it.
+/// So nothing calls `provider` before it needs it.
 pub fn seed_random() {
     if PROVIDER.get().is_some() {
         // A source that fails here fails the handshake that needs it.
