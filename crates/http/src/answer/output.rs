@@ -76,12 +76,6 @@ impl Renew for Output {
 }
 
 impl Output {
-    /// An interim answer of so many bytes was sent.
-    pub fn count_interim(&mut self, bytes: u64) {
-        self.sent += bytes;
-        self.interim += bytes;
-    }
-
     /// The client did not take all that was sent.
     pub fn has_failed(&self) -> bool {
         self.failed.is_some()

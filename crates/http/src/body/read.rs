@@ -271,9 +271,9 @@ impl Request {
         if !asked || self.version < Version::Http11 || self.response.sent {
             return Ok(());
         }
-        let (bytes, sent) = self.send_interim(Interim::Continue, std::iter::empty()).await;
-        self.output.count_interim(bytes);
-        let Err(error) = sent else { return Ok(()) };
+        let Err(error) = self.send_interim(Interim::Continue, std::iter::empty()).await else {
+            return Ok(());
+        };
         let timed_out = error.kind() == io::ErrorKind::TimedOut;
         Err(self.body_failed(RequestBodyError::ContinueUnsent { timed_out }))
     }

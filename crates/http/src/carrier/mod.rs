@@ -152,16 +152,19 @@ impl Request {
         }
     }
 
-    /// Sends an interim answer. Returns the number of its bytes and the result.
+    /// Sends an interim answer, and counts its bytes.
     pub async fn send_interim<'a>(
-        &self,
+        &mut self,
         what: Interim,
         fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-    ) -> (u64, io::Result<()>) {
-        match self.carrier.stream() {
+    ) -> io::Result<()> {
+        let (bytes, sent) = match self.carrier.stream() {
             None => http1::send_interim(self, what, fields).await,
             Some(stream) => framed::send_interim(&**stream, what, fields),
-        }
+        };
+        self.output.sent += bytes;
+        self.output.interim += bytes;
+        sent
     }
 
     /// Starts `send_timeout` for the client. Over a stream each send has its own deadline.

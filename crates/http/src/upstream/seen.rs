@@ -319,9 +319,7 @@ pub async fn interim(
         return Ok(());
     }
     let fields = fields.map(|h| (h.name.of(buf), h.value.of(buf)));
-    let (bytes, sent) = r.send_interim(what, fields).await;
-    r.output.count_interim(bytes);
-    sent.map_err(|_| Fault::ClientLeft)
+    r.send_interim(what, fields).await.map_err(|_| Fault::ClientLeft)
 }
 
 /// Whether a value of `early_hints` is neither empty nor `0`.
