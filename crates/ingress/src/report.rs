@@ -16,13 +16,15 @@ pub struct ObjectId {
     pub name: String,
 }
 
-/// Kinds whose objects have no namespace.
-const CLUSTER_SCOPED: [&str; 3] = ["GatewayClass", "IngressClass", "Namespace"];
+/// Whether objects of a kind have no namespace.
+pub fn is_cluster_scoped(kind: &str) -> bool {
+    matches!(kind, "GatewayClass" | "IngressClass" | "Namespace")
+}
 
 impl ObjectId {
     /// The id of the object with this metadata. A manifest without a namespace is one of `default`.
     pub fn of(kind: &'static str, meta: &ObjectMeta) -> ObjectId {
-        let namespace = match CLUSTER_SCOPED.contains(&kind) {
+        let namespace = match is_cluster_scoped(kind) {
             true => String::new(),
             false => meta.namespace.clone().unwrap_or_else(|| "default".to_owned()),
         };

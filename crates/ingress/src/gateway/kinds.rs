@@ -20,16 +20,14 @@ pub struct Kind {
     pub name: &'static str,
     /// The plural in paths of the API.
     pub plural: &'static str,
-    /// Whether its objects have a namespace.
-    pub namespaced: bool,
 }
 
 /// Declares the kinds once: the table, an object of any of them, and the lists of a snapshot.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $variant:ident($type:ty) in $field:ident: $name:literal, $plural:literal, $namespaced:literal;)*) => {
+    ($($(#[$doc:meta])* $variant:ident($type:ty) in $field:ident: $name:literal, $plural:literal;)*) => {
         /// All kinds.
         pub const KINDS: &[Kind] =
-            &[$(Kind { name: $name, plural: $plural, namespaced: $namespaced }),*];
+            &[$(Kind { name: $name, plural: $plural }),*];
 
         /// An object of any kind.
         #[derive(Clone, Debug, PartialEq)]
@@ -137,25 +135,25 @@ fn same<T: PartialEq>(one: &[Arc<T>], other: &[Arc<T>]) -> bool {
 
 kinds! {
     /// Classes of Gateways.
-    Class(GatewayClass) in classes: "GatewayClass", "gatewayclasses", false;
+    Class(GatewayClass) in classes: "GatewayClass", "gatewayclasses";
     /// Gateways, which have listeners.
-    Gateway(Gateway) in gateways: "Gateway", "gateways", true;
+    Gateway(Gateway) in gateways: "Gateway", "gateways";
     /// Further listeners for a Gateway.
-    ListenerSet(ListenerSet) in listener_sets: "ListenerSet", "listenersets", true;
+    ListenerSet(ListenerSet) in listener_sets: "ListenerSet", "listenersets";
     /// Rules for HTTP.
-    HttpRoute(HttpRoute) in http_routes: "HTTPRoute", "httproutes", true;
+    HttpRoute(HttpRoute) in http_routes: "HTTPRoute", "httproutes";
     /// Rules for gRPC.
-    GrpcRoute(GrpcRoute) in grpc_routes: "GRPCRoute", "grpcroutes", true;
+    GrpcRoute(GrpcRoute) in grpc_routes: "GRPCRoute", "grpcroutes";
     /// Server names of TLS connections.
-    TlsRoute(StreamRoute) in tls_routes: "TLSRoute", "tlsroutes", true;
+    TlsRoute(StreamRoute) in tls_routes: "TLSRoute", "tlsroutes";
     /// Connections of TCP.
-    TcpRoute(StreamRoute) in tcp_routes: "TCPRoute", "tcproutes", true;
+    TcpRoute(StreamRoute) in tcp_routes: "TCPRoute", "tcproutes";
     /// Datagrams.
-    UdpRoute(StreamRoute) in udp_routes: "UDPRoute", "udproutes", true;
+    UdpRoute(StreamRoute) in udp_routes: "UDPRoute", "udproutes";
     /// Permissions of references from other namespaces.
-    Grant(ReferenceGrant) in grants: "ReferenceGrant", "referencegrants", true;
+    Grant(ReferenceGrant) in grants: "ReferenceGrant", "referencegrants";
     /// TLS to backends.
-    Policy(BackendTlsPolicy) in policies: "BackendTLSPolicy", "backendtlspolicies", true;
+    Policy(BackendTlsPolicy) in policies: "BackendTLSPolicy", "backendtlspolicies";
 }
 
 impl Objects {

@@ -24,7 +24,7 @@ use super::shared::{LONGEST_CALL, Shared, say};
 use super::watch::{self, Need, Outage};
 use crate::gateway::kinds::{AnyObject, KINDS, Kind, Objects};
 use crate::gateway::objects::GROUP;
-use crate::report::ObjectId;
+use crate::report::{ObjectId, is_cluster_scoped};
 
 /// The versions that are read, the best first. They do not differ in the fields that are read.
 const VERSIONS: &[&str] = &["v1", "v1beta1", "v1alpha3", "v1alpha2"];
@@ -310,7 +310,7 @@ impl Running {
         }
         drop(kinds);
         let api: Api<DynamicObject> = match &self.namespace {
-            Some(namespace) if kind.namespaced => {
+            Some(namespace) if !is_cluster_scoped(kind.name) => {
                 Api::namespaced_with(self.client.clone(), namespace, &resource)
             }
             _ => Api::all_with(self.client.clone(), &resource),
