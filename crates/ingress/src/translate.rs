@@ -141,8 +141,7 @@ pub(crate) fn translate(
     let from = (&known.base, &all);
     let part = Remembered::next(known.sessions.take(), from, (), |work, ()| work.sessions_of());
     let sessions = known.sessions.insert(part);
-    let (sites, mut rest) = frame::sites(hosts, default.as_ref());
-    rest.given.clone_from(&gateways.part.others);
+    let (sites, rest) = frame::sites(hosts, default.as_ref(), &gateways.part.others);
     let mut before = Ordered::new(std::mem::take(&mut known.sites));
     for site in sites {
         let before = before.take_equal(|one| one.of.host.name.cmp(&site.host.name));

@@ -52,10 +52,12 @@ pub(super) fn default_certificate(
     })
 }
 
-/// Splits the hosts into those with a name and the server for all other names.
+/// Splits the hosts into those with a name and the server for all other names. `given` are the
+/// arguments of `listen` where a Gateway's server takes the latter.
 pub(super) fn sites(
     mut hosts: BTreeMap<Arc<str>, Box<Host>>,
     default: Option<&String>,
+    given: &BTreeSet<String>,
 ) -> (Vec<HostInput>, DefaultInput) {
     let asks = |host: &Host| host.sources.iter().any(|source| source.options.from_to_www);
     let mut www = BTreeMap::new();
@@ -72,8 +74,8 @@ pub(super) fn sites(
             }
         }
     }
-    let given = BTreeSet::new();
-    let rest = DefaultInput { host: hosts.remove(""), default: default.cloned(), given };
+    let host = hosts.remove("");
+    let rest = DefaultInput { host, default: default.cloned(), given: given.clone() };
     let site = |host: Box<Host>| {
         let www = www.remove(&host.name);
         HostInput { host, default: default.cloned(), www }
