@@ -261,16 +261,7 @@ impl CoursePlan {
         }
         let loops = 1 + d.below(5);
         let law = law::draw(d);
-        let same = SharedSettings {
-            loops,
-            home,
-            tls: false,
-            tls_behind: false,
-            http2_behind: false,
-            http3: None,
-            extras: Extras::default(),
-            limits: None,
-        };
+        let same = SharedSettings { loops, home, ..SharedSettings::default() };
         CoursePlan {
             seed,
             tls: false,
@@ -306,6 +297,7 @@ impl CoursePlan {
 }
 
 /// The settings that all configurations of a course share.
+#[derive(Default)]
 struct SharedSettings<'a> {
     loops: usize,
     http3: Option<SocketAddrV4>,
