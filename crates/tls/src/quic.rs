@@ -66,7 +66,8 @@ pub mod alert {
     pub const UNRECOGNIZED_NAME: u8 = 112;
 }
 
-/// The cipher suite of Initial packets, whose keys anybody can compute (RFC 9001, section 5.2).
+/// The cipher suite of Initial packets. Their keys are derived from a public salt and a connection ID
+/// (RFC 9001, section 5.2).
 #[derive(Clone, Copy)]
 pub struct InitialSuite(Suite);
 
