@@ -20,6 +20,7 @@ use weir_tls::{Hello, Negotiated};
 
 use crate::keys::{self, Agreed, VersionKey};
 use crate::paths::{PathValidation, WatchedKey};
+use crate::updates::{Begun, ReceiveKey, SendKey};
 use crate::version::{Agreement, Version};
 
 /// The TLS configuration for a client.
@@ -73,8 +74,15 @@ enum State {
     },
     Open {
         handshake: Box<QuicHandshake>,
-        next: Option<Secrets>,
+        updates: Option<Updates>,
     },
+}
+
+/// The 1-RTT keys to come.
+struct Updates {
+    secrets: Secrets,
+    /// The first key for sent packets, until quinn asks for the second pair.
+    first: Option<VersionKey>,
 }
 
 impl fmt::Debug for Secure {
@@ -172,13 +180,23 @@ impl Secure {
         self.version.get().copied().unwrap_or(Version::One)
     }
 
+    /// Keys of the negotiated version.
+    fn of_version(&self, keys: PacketKeySet) -> KeyPair<VersionKey> {
+        let key = |key| VersionKey::new(key, self.version());
+        KeyPair { local: key(keys.local), remote: key(keys.remote) }
+    }
+
     /// Wraps Handshake or 1-RTT keys for [`PathValidation`].
-    fn watched(&self, keys: PacketKeySet) -> KeyPair<Box<dyn PacketKey>> {
-        let watch = |key, validates| {
-            let key = VersionKey { key, version: self.version() };
-            Box::new(WatchedKey { key, paths: self.paths.clone(), validates })
-        };
-        KeyPair { local: watch(keys.local, false), remote: watch(keys.remote, true) }
+    fn watched<S, R>(&self, local: S, remote: R) -> KeyPair<Box<dyn PacketKey>>
+    where
+        S: PacketKey + 'static,
+        R: PacketKey + 'static,
+    {
+        let paths = || self.paths.clone();
+        KeyPair {
+            local: Box::new(WatchedKey { key: local, paths: paths(), validates: false }),
+            remote: Box::new(WatchedKey { key: remote, paths: paths(), validates: true }),
+        }
     }
 }
 
@@ -212,7 +230,7 @@ impl State {
         };
         let _ = agreed.set(agreement.version);
         let read = handshake.read(&std::mem::take(reader).into_bytes());
-        *self = State::Open { handshake: Box::new(handshake), next: None };
+        *self = State::Open { handshake: Box::new(handshake), updates: None };
         read.map_err(transport_error)
     }
 }
@@ -233,7 +251,7 @@ impl Session for OwnSession {
     fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
         let State::Open { handshake, .. } = &*self.secure.state() else { return None };
         let keys = handshake.early_keys()?;
-        let packet = VersionKey { key: keys.packet, version: self.secure.version() };
+        let packet = VersionKey::new(keys.packet, self.secure.version());
         Some((Box::new(keys.header), Box::new(packet)))
     }
 
@@ -263,13 +281,10 @@ impl Session for OwnSession {
 
     fn write_handshake(&mut self, out: &mut Vec<u8>) -> Option<Keys> {
         let mut state = self.secure.state();
-        let State::Open { handshake, next } = &mut *state else { return None };
-        let keys = match handshake.write(out)? {
-            KeyChange::Handshake { keys } => keys,
-            KeyChange::OneRtt { keys, next: secrets } => {
-                *next = Some(secrets);
-                keys
-            }
+        let State::Open { handshake, updates } = &mut *state else { return None };
+        let (keys, secrets) = match handshake.write(out)? {
+            KeyChange::Handshake { keys } => (keys, None),
+            KeyChange::OneRtt { keys, next } => (keys, Some(next)),
         };
         let (local, remote) = (keys.local, keys.remote);
         let header = KeyPair {
@@ -277,13 +292,25 @@ impl Session for OwnSession {
             remote: Box::new(remote.header) as Box<dyn HeaderKey>,
         };
         let packet = PacketKeySet { local: local.packet, remote: remote.packet };
-        Some(Keys { header, packet: self.secure.watched(packet) })
+        let packet = self.secure.of_version(packet);
+        if let Some(secrets) = secrets {
+            *updates = Some(Updates { secrets, first: Some(packet.local.clone()) });
+        }
+        Some(Keys { header, packet: self.secure.watched(packet.local, packet.remote) })
     }
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
         let mut state = self.secure.state();
-        let State::Open { next: Some(secrets), .. } = &mut *state else { return None };
-        Some(self.secure.watched(secrets.next_packet_keys()))
+        let State::Open { updates: Some(updates), .. } = &mut *state else { return None };
+        let KeyPair { local, remote } = self.secure.of_version(updates.secrets.next_packet_keys());
+        Some(match updates.first.take() {
+            Some(first) => {
+                let begun = Begun::default();
+                let receive = ReceiveKey { second: remote, begun: begun.clone() };
+                self.secure.watched(SendKey { first, second: local, begun }, receive)
+            }
+            None => self.secure.watched(local, remote),
+        })
     }
 
     fn is_valid_retry(&self, _: &ConnectionId, _: &[u8], _: &[u8]) -> bool {

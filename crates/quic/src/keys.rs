@@ -11,15 +11,22 @@ use weir_tls::quic::{InitialSuite, Keys as TlsKeys, PacketKey as TlsKey};
 use crate::version::Version;
 
 /// A Handshake, 0-RTT or 1-RTT packet key of a version.
+#[derive(Clone)]
 pub struct VersionKey {
-    pub key: Box<dyn TlsKey>,
-    pub version: Version,
+    key: Arc<Box<dyn TlsKey>>,
+    version: Version,
+}
+
+impl VersionKey {
+    pub fn new(key: Box<dyn TlsKey>, version: Version) -> VersionKey {
+        VersionKey { key: Arc::new(key), version }
+    }
 }
 
 impl PacketKey for VersionKey {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
         self.version.write_header(buf);
-        PacketKey::encrypt(&self.key, packet, buf, header_len);
+        PacketKey::encrypt(&*self.key, packet, buf, header_len);
     }
 
     fn decrypt(
@@ -28,19 +35,19 @@ impl PacketKey for VersionKey {
         header: &[u8],
         payload: &mut BytesMut,
     ) -> Result<(), CryptoError> {
-        PacketKey::decrypt(&self.key, packet, &Version::as_sent(header), payload)
+        PacketKey::decrypt(&*self.key, packet, &Version::as_sent(header), payload)
     }
 
     fn tag_len(&self) -> usize {
-        PacketKey::tag_len(&self.key)
+        PacketKey::tag_len(&*self.key)
     }
 
     fn confidentiality_limit(&self) -> u64 {
-        PacketKey::confidentiality_limit(&self.key)
+        PacketKey::confidentiality_limit(&*self.key)
     }
 
     fn integrity_limit(&self) -> u64 {
-        PacketKey::integrity_limit(&self.key)
+        PacketKey::integrity_limit(&*self.key)
     }
 }
 

@@ -20,6 +20,7 @@ mod keys;
 mod links;
 mod packet;
 mod paths;
+mod updates;
 mod version;
 
 pub use connection::{Connection, Events, ReadOutcome, StreamGone};

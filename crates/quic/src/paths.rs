@@ -12,8 +12,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::BytesMut;
 use quinn_proto::crypto::{CryptoError, PacketKey};
 
-use crate::keys::VersionKey;
-
 const PATH_CHALLENGE: u64 = 0x1a;
 const PATH_RESPONSE: u64 = 0x1b;
 /// The number of sent challenges that are kept. The oldest are dropped.
@@ -111,14 +109,14 @@ impl PathValidation {
 }
 
 /// A packet key that reports to a [`PathValidation`].
-pub struct WatchedKey {
-    pub key: VersionKey,
+pub struct WatchedKey<K> {
+    pub key: K,
     pub paths: std::sync::Arc<PathValidation>,
     /// A packet that this key decrypts validates the client's first address: RFC 9000, section 8.1.
     pub validates: bool,
 }
 
-impl PacketKey for WatchedKey {
+impl<K: PacketKey> PacketKey for WatchedKey<K> {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
         if self.paths.is_migrating() {
             let end = buf.len().saturating_sub(self.key.tag_len());

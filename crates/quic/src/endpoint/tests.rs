@@ -17,6 +17,7 @@ use crate::Place;
 use crate::ids::ANY_GENERATION;
 use crate::packet::for_quinn;
 
+mod updates;
 mod versions;
 
 const LOOPBACK: &str = "127.0.0.1:0";
@@ -118,21 +119,27 @@ impl Client {
 
     /// Receives until an event is of interest. `None` if the server sends nothing for [`LONG`].
     fn wait_for<T>(&mut self, of_interest: impl Fn(Event) -> Option<T>) -> Option<T> {
-        let (mut room, mut out) = ([0; 2048], Vec::new());
         loop {
             while let Some(event) = self.connection.poll() {
                 if let Some(found) = of_interest(event) {
                     return Some(found);
                 }
             }
-            let n = self.socket.recv(&mut room).ok()?;
-            let (now, bytes) = (Instant::now(), for_quinn(&room[..n]));
-            let event = self.endpoint.handle(now, self.server, None, None, bytes, &mut out);
-            if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
-                self.connection.handle_event(event);
-            }
-            self.send_all();
+            self.receive_one()?;
         }
+    }
+
+    /// Takes the next datagram, and sends what follows from it. `None` if the server sends nothing for [`LONG`].
+    fn receive_one(&mut self) -> Option<()> {
+        let (mut room, mut out) = ([0; 2048], Vec::new());
+        let n = self.socket.recv(&mut room).ok()?;
+        let (now, bytes) = (Instant::now(), for_quinn(&room[..n]));
+        let event = self.endpoint.handle(now, self.server, None, None, bytes, &mut out);
+        if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
+            self.connection.handle_event(event);
+        }
+        self.send_all();
+        Some(())
     }
 
     /// Sends a request in two packets. The server must acknowledge after the second (RFC 9000, section 13.2.2).

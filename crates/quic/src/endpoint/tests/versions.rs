@@ -16,16 +16,22 @@ use crate::packet::for_quinn;
 use crate::version::LongKind;
 
 /// A client's TLS for one version; quinn's own knows version 1 alone.
-struct ClientTls {
-    tls: Arc<rustls::ClientConfig>,
-    version: Version,
+pub struct ClientTls {
+    pub tls: Arc<rustls::ClientConfig>,
+    pub version: Version,
     /// Transport parameters in addition to quinn's.
-    more: Vec<u8>,
+    pub more: Vec<u8>,
+    /// Makes a packet key of one that is for sent or received packets.
+    pub wrap: WrapKey,
 }
+
+/// The key, and whether it is for sent packets.
+pub type WrapKey = Arc<dyn Fn(VersionKey, bool) -> Box<dyn PacketKey> + Send + Sync>;
 
 struct ClientSession {
     connection: ClientConnection,
     version: Version,
+    wrap: WrapKey,
     next: Option<Secrets>,
     told: bool,
 }
@@ -38,11 +44,15 @@ fn initial(id: &ConnectionId, version: Version) -> quic::Keys {
     suite.quic_suite().unwrap().keys(id, rustls::Side::Client, version.tls())
 }
 
-fn keys(keys: quic::Keys, version: Version) -> Keys {
-    let split = |keys: DirectionalKeys| -> (Box<dyn HeaderKey>, Box<dyn PacketKey>) {
-        (Box::new(keys.header), Box::new(VersionKey { key: keys.packet, version }))
+fn unwrapped() -> WrapKey {
+    Arc::new(|key, _| Box::new(key))
+}
+
+fn keys(keys: quic::Keys, version: Version, wrap: &WrapKey) -> Keys {
+    let split = |keys: DirectionalKeys, sends| -> (Box<dyn HeaderKey>, Box<dyn PacketKey>) {
+        (Box::new(keys.header), wrap(VersionKey::new(keys.packet, version), sends))
     };
-    let (local, remote) = (split(keys.local), split(keys.remote));
+    let (local, remote) = (split(keys.local, true), split(keys.remote, false));
     Keys {
         header: KeyPair { local: local.0, remote: remote.0 },
         packet: KeyPair { local: local.1, remote: remote.1 },
@@ -60,15 +70,15 @@ impl crypto::ClientConfig for ClientTls {
         parameters.write(&mut bytes);
         bytes.extend_from_slice(&self.more);
         let name = ServerName::try_from(server.to_owned()).unwrap();
-        let (tls, version) = (self.tls.clone(), self.version);
+        let (tls, version, wrap) = (self.tls.clone(), self.version, self.wrap.clone());
         let connection = ClientConnection::new(tls, version.tls(), name, bytes).unwrap();
-        Ok(Box::new(ClientSession { connection, version, next: None, told: false }))
+        Ok(Box::new(ClientSession { connection, version, wrap, next: None, told: false }))
     }
 }
 
 impl Session for ClientSession {
     fn initial_keys(&self, id: &ConnectionId, _: Side) -> Keys {
-        keys(initial(id, self.version), self.version)
+        keys(initial(id, self.version), self.version, &self.wrap)
     }
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
@@ -105,18 +115,18 @@ impl Session for ClientSession {
 
     fn write_handshake(&mut self, out: &mut Vec<u8>) -> Option<Keys> {
         Some(match self.connection.write_hs(out)? {
-            KeyChange::Handshake { keys: changed } => keys(changed, self.version),
+            KeyChange::Handshake { keys: changed } => keys(changed, self.version, &self.wrap),
             KeyChange::OneRtt { keys: changed, next } => {
                 self.next = Some(next);
-                keys(changed, self.version)
+                keys(changed, self.version, &self.wrap)
             }
         })
     }
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
         let next = self.next.as_mut()?.next_packet_keys();
-        let key = |key| Box::new(VersionKey { key, version: self.version }) as Box<dyn PacketKey>;
-        Some(KeyPair { local: key(next.local), remote: key(next.remote) })
+        let key = |key, sends| (self.wrap)(VersionKey::new(key, self.version), sends);
+        Some(KeyPair { local: key(next.local, true), remote: key(next.remote, false) })
     }
 
     fn is_valid_retry(&self, _: &ConnectionId, _: &[u8], _: &[u8]) -> bool {
@@ -135,7 +145,7 @@ impl Session for ClientSession {
 
 fn client_of(version: Version, more: &[u8], cert: &CertificateDer<'static>) -> ClientConfig {
     let tls = Arc::new(client_tls(Some(cert)));
-    let tls = ClientTls { tls, version, more: more.to_vec() };
+    let tls = ClientTls { tls, version, more: more.to_vec(), wrap: unwrapped() };
     let mut config = ClientConfig::new(Arc::new(tls));
     config.version(version.number());
     config
@@ -189,7 +199,7 @@ fn look_into(datagram: &[u8], id: &ConnectionId) -> (Vec<(Version, LongKind)>, b
     let mut packet = for_quinn(datagram);
     let (number, end) = measure(&packet, kind);
     packet.truncate(end);
-    let keys = keys(initial(id, version), version);
+    let keys = keys(initial(id, version), version, &unwrapped());
     keys.header.remote.decrypt(number, &mut packet);
     let mut payload = packet.split_off(number + usize::from(packet[0] & 3) + 1);
     (packets, keys.packet.remote.decrypt(0, &packet, &mut payload).is_ok())

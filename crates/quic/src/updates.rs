@@ -1,0 +1,163 @@
+//! Key updates (RFC 9001, section 6).
+//!
+//! quinn changes its keys for the first time after 10 to 1,000 packets, at random, so that peers that cannot follow are found early.
+//! Such clients work with nginx, which never begins a change. So the keys here hold quinn's first change back: sent packets keep the
+//! first key and its phase bit until the client has changed its keys, or until the packet number [`FIRST_UPDATE`]. Later changes are
+//! quinn's alone; the second one comes when a key has protected as many packets as it may.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::BytesMut;
+use quinn_proto::crypto::{CryptoError, PacketKey};
+
+use crate::keys::VersionKey;
+
+/// The packet number of the server's first change of keys, if the client does not change them before. It is far below each cipher's
+/// limit (RFC 9001, section 6.6), and some 20 MB are sent before it.
+const FIRST_UPDATE: u64 = 1 << 14;
+/// The Key Phase bit of a short header: RFC 9000, section 17.3.1.
+const KEY_PHASE: u8 = 0x04;
+
+/// The first change of keys has begun: the client or this server has sent a packet with the second key.
+pub type Begun = Arc<AtomicBool>;
+
+/// The key for sent packets from quinn's first change on.
+pub struct SendKey {
+    pub first: VersionKey,
+    pub second: VersionKey,
+    pub begun: Begun,
+}
+
+impl PacketKey for SendKey {
+    fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
+        if !self.begun.load(Relaxed) {
+            if packet < FIRST_UPDATE {
+                // quinn has written the bit of the second key.
+                if let Some(first) = buf.first_mut() {
+                    *first ^= KEY_PHASE;
+                }
+                return self.first.encrypt(packet, buf, header_len);
+            }
+            self.begun.store(true, Relaxed);
+        }
+        self.second.encrypt(packet, buf, header_len);
+    }
+
+    fn decrypt(
+        &self,
+        packet: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
+        self.second.decrypt(packet, header, payload)
+    }
+
+    fn tag_len(&self) -> usize {
+        self.second.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.second.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.second.integrity_limit()
+    }
+}
+
+/// The second key for received packets.
+pub struct ReceiveKey {
+    pub second: VersionKey,
+    pub begun: Begun,
+}
+
+impl PacketKey for ReceiveKey {
+    fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
+        self.second.encrypt(packet, buf, header_len);
+    }
+
+    fn decrypt(
+        &self,
+        packet: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
+        self.second.decrypt(packet, header, payload)?;
+        self.begun.store(true, Relaxed);
+        Ok(())
+    }
+
+    fn tag_len(&self) -> usize {
+        self.second.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.second.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.second.integrity_limit()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_tls::quic::InitialSuite;
+
+    use super::*;
+    use crate::version::Version;
+
+    /// A short header without a connection ID: the first byte, and a packet number of one byte.
+    const HEADER: [u8; 2] = [0x40 | KEY_PHASE, 7];
+
+    fn keys() -> [VersionKey; 2] {
+        let suite = InitialSuite::new().unwrap();
+        [b"first", b"other"].map(|id| {
+            VersionKey::new(suite.keys(id, Version::One.tls()).local.packet, Version::One)
+        })
+    }
+
+    /// Encrypts a packet as quinn does after its first change. Says whether the packet has the second key's bit.
+    fn uses_second(key: &SendKey, [first, second]: &[VersionKey; 2], number: u64) -> bool {
+        let mut packet = [&HEADER[..], b"text", &vec![0; key.tag_len()]].concat();
+        key.encrypt(number, &mut packet, HEADER.len());
+        let (header, payload) = packet.split_at(HEADER.len());
+        let is_second = header[0] & KEY_PHASE != 0;
+        let mut payload = BytesMut::from(payload);
+        let used = if is_second { second } else { first };
+        used.decrypt(number, header, &mut payload).unwrap();
+        assert_eq!(payload, b"text"[..]);
+        is_second
+    }
+
+    #[test]
+    fn the_server_changes_keys_once_many_packets_were_sent() {
+        let keys = keys();
+        let [first, second] = keys.clone();
+        let key = SendKey { first, second, begun: Begun::default() };
+        for (number, is_second) in [(11, false), (FIRST_UPDATE - 1, false), (FIRST_UPDATE, true)] {
+            assert_eq!(uses_second(&key, &keys, number), is_second, "{number}");
+        }
+        // A change is never taken back.
+        assert!(uses_second(&key, &keys, 12));
+    }
+
+    #[test]
+    fn the_server_follows_a_packet_with_the_clients_second_key() {
+        let keys = keys();
+        let [first, second] = keys.clone();
+        let begun = Begun::default();
+        let receive = ReceiveKey { second: second.clone(), begun: begun.clone() };
+        let send = SendKey { first, second, begun };
+        let mut forged = BytesMut::from(&[0; 40][..]);
+        assert!(receive.decrypt(3, &HEADER, &mut forged).is_err());
+        assert!(!uses_second(&send, &keys, 11));
+        let mut packet = [&HEADER[..], b"text", &vec![0; receive.tag_len()]].concat();
+        receive.encrypt(3, &mut packet, HEADER.len());
+        let mut payload = BytesMut::from(&packet[HEADER.len()..]);
+        receive.decrypt(3, &HEADER, &mut payload).unwrap();
+        assert!(uses_second(&send, &keys, 12));
+    }
+}
