@@ -53,7 +53,7 @@ use ordered::Ordered;
 use parts::Parts;
 use work::Base;
 
-pub(crate) use frame::{HEALTH, healthy};
+pub(crate) use frame::{HEALTH, healthy, over_quic};
 pub(crate) use lines::{counted, digest, line, when};
 pub(crate) use location_variables::names;
 pub(crate) use made::headers;

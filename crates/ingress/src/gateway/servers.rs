@@ -9,7 +9,9 @@ use super::http3;
 use super::listeners::{Listener, Protocol, Served};
 use super::ports::{Name, Port};
 use super::rules::{Rule, Site};
-use crate::translate::{HEALTH, OfIngresses, Servers, Work, digest, healthy, line, when};
+use crate::translate::{
+    HEALTH, OfIngresses, Servers, Work, digest, healthy, line, over_quic, when,
+};
 
 /// The inputs of the servers.
 pub(super) struct Plan<'s> {
@@ -49,20 +51,20 @@ pub(super) fn servers(
     let words = if mixed { vec![inner_socket(work, port, "https")] } else { port.listens() };
     // HTTP/3 is for all names of a port. A name without it would get the server of another name.
     let quic = names.iter().any(|(_, name)| plan.listeners[name.listener].http3);
-    let has_quic = work.settings.flag("use-http3");
     let all = names.iter().any(|(host, _)| host.is_empty());
     let is_shared = |word: &&String| ingresses.words.contains(*word);
     // At a port that Ingresses listen on, too, their default server takes unknown names, unless this Gateway has a listener for all
     // names and no Ingress is for all hosts.
     let is_for_others = |word: &&String| !is_shared(word) || (all && !ingresses.all_hosts);
     let others: Vec<&String> = words.iter().filter(is_for_others).collect();
-    let shared = others.iter().copied().filter(is_shared);
-    made.others.extend(shared.cloned());
+    for word in others.iter().copied().filter(is_shared) {
+        made.others.insert(word.clone());
+        made.others.extend(quic.then(|| over_quic(word)));
+    }
     let listen = |words: &[&String], default: bool| -> Vec<Directive> {
         let datagrams = |word: &&String| {
             let mut list = vec![word.as_str(), "quic"];
-            let taken = has_quic && is_shared(word);
-            list.extend((default && !taken).then_some("default_server"));
+            list.extend(default.then_some("default_server"));
             line("listen", list)
         };
         let datagrams = words.iter().filter(|_| quic).map(datagrams);

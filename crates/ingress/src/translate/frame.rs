@@ -102,8 +102,13 @@ pub(super) fn default_servers(work: &mut Work<'_>, rest: &DefaultInput) -> Serve
     let mut list = listens(work, false, true);
     list.extend(listens(work, true, true));
     list.retain(|listen| {
-        let quic = listen.arg(1).is_some_and(|word| word.is("quic"));
-        quic || !listen.arg(0).is_some_and(|word| rest.given.contains(&*word.lossy()))
+        let Some(word) = listen.arg(0) else { return true };
+        let word = word.lossy();
+        let given = match listen.arg(1).is_some_and(|word| word.is("quic")) {
+            true => rest.given.contains(&over_quic(&word)),
+            false => rest.given.contains(&*word),
+        };
+        !given
     });
     if list.is_empty() {
         return Servers::default();
@@ -132,6 +137,11 @@ pub(super) fn default_servers(work: &mut Work<'_>, rest: &DefaultInput) -> Serve
         }
     }
     Servers { http: vec![line("server", []).with_block(list)], streams, ..Servers::default() }
+}
+
+/// How a set of arguments of `listen` names the one for QUIC.
+pub(crate) fn over_quic(word: &str) -> String {
+    format!("{word} quic")
 }
 
 /// The health check of load balancers, at names that no Ingress has. An Ingress for all hosts may

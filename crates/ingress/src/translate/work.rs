@@ -62,7 +62,7 @@ pub(crate) struct Servers {
     pub(crate) streams: Vec<Directive>,
     /// The statuses of Gateway API objects.
     pub(crate) statuses: Statuses,
-    /// Arguments of `listen` of Ingresses where a Gateway's server is the default server.
+    /// Arguments of `listen` of Ingresses where a Gateway's server is the default server. Those for QUIC: see [`over_quic`](super::over_quic).
     pub(crate) others: BTreeSet<String>,
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 
 use super::gateway::{ask, from, gateway, plain, route, secret, serve, serve_in, to};
-use super::{behind, service, weir};
+use super::{Settings, behind, ingress, service, weir};
 
 /// A route at a listener, with its age in seconds.
 fn at(section: &str, name: &str, age: u32, host: Option<&str>, rules: Value) -> String {
@@ -201,15 +201,50 @@ fn a_listener_has_http_3_where_its_options_ask_for_it() {
     assert_eq!(udp(&statuses), [8081]);
     assert!(matches!(offered(&server, "localhost"), None | Some((true, true))));
     assert!(matches!(offered(&server, "weir.test"), None | Some((true, false))));
-    let url = format!("https://localhost:{}/", server.port_at(1));
-    let words = ["bench", "--http3", "--insecure", "-n", "3", "-c", "1", "--json", &url];
-    let asked = std::process::Command::new(weir().unwrap()).args(words).output().unwrap();
-    let said = String::from_utf8_lossy(&asked.stdout);
-    let said: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
-    assert_eq!(said["statuses"]["200"], 3, "{said}");
+    let said = over_http_3(&server);
+    assert_eq!(said["200"], 3, "{said}");
     // The port of UDP is another's: all but HTTP/3 goes on.
     let taken = json!([{ "name": "udp", "port": 8081, "protocol": "UDP" }]);
     let Some((server, statuses)) = start(taken) else { return };
     assert_eq!(udp(&statuses), [8081]);
     assert!(matches!(offered(&server, "localhost"), None | Some((true, false))));
+}
+
+/// Asks the second port three times over HTTP/3. Returns the number of answers of each status.
+fn over_http_3(server: &weir_testkit::Server) -> Value {
+    let url = format!("https://localhost:{}/", server.port_at(1));
+    let words = ["bench", "--http3", "--insecure", "-n", "3", "-c", "1", "--json", &url];
+    let asked = std::process::Command::new(weir().unwrap()).args(words).output().unwrap();
+    let said = String::from_utf8_lossy(&asked.stdout);
+    let said: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+    said["statuses"].clone()
+}
+
+#[test]
+fn a_gateway_for_all_names_at_a_port_of_ingresses_has_them_over_http_3_too() {
+    let start = |option: &str| {
+        let dir = weir_testkit::certified();
+        let tls = json!({ "certificateRefs": [{ "name": "mine" }], "options": { "weir.internal/http3": option } });
+        let listeners = json!([{ "name": "all", "port": 8081, "protocol": "HTTPS", "tls": tls }]);
+        let manifests = [
+            gateway("web", listeners),
+            secret(&dir, "a", "mine", "chain.pem", "leaf.key"),
+            ["one", "two"].map(|name| service("a", name, behind(name))).concat(),
+            ingress("a", "site", &[], "a.test", &[("Prefix", "/", "one")]),
+            route("HTTPRoute", "a", "all", &[], json!([{ "backendRefs": to("two") }])),
+        ];
+        let settings = Settings {
+            https: vec!["127.0.0.1:8081".to_owned()],
+            own_certificate: weir_ingress::certificate::make(),
+            defaults: [("use-http3".to_owned(), "true".to_owned())].into(),
+            ..super::both()
+        };
+        let first = |conf: String| conf.replace("127.0.0.1:8081", "127.0.0.1:%%PORT1%%");
+        super::serve_in(dir, &manifests.concat(), settings, first)
+    };
+    let Some((server, _)) = start("true") else { return };
+    assert_eq!(over_http_3(&server), json!({ "200": 3 }));
+    // Without HTTP/3 the listener leaves it to the Ingresses.
+    let Some((server, _)) = start("false") else { return };
+    assert_eq!(over_http_3(&server), json!({ "404": 3 }));
 }
