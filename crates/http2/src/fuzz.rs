@@ -17,10 +17,10 @@ const LAST: u32 = 5;
 const PREFACE: &[u8] = b"GO";
 const MOST: usize = 40;
 
-struct FuzzStream {
-    id: u32,
-    link: Rc<Link<FuzzStream>>,
-    send_window: SendWindow,
+pub(super) struct FuzzStream {
+    pub(super) id: u32,
+    pub(super) link: Rc<Link<FuzzStream>>,
+    pub(super) send_window: SendWindow,
 }
 
 impl Stream for FuzzStream {

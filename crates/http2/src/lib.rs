@@ -19,6 +19,8 @@ mod send;
 
 #[cfg(test)]
 mod fuzz;
+#[cfg(test)]
+mod tests;
 
 pub use frames::{
     Block, BodyPiece, ConnectionError, FrameFault, FrameHandler, Frames, ReadResult, ReaderHistory,

@@ -59,11 +59,12 @@ impl Outbox {
 
     /// Takes the next frames that may be sent together.
     pub fn take(&self) -> Segment {
+        let is_empty = |buf: &Vec<u8>| buf.len() <= LEAD;
         let mut buf = self.next.take();
-        if buf.is_empty() {
+        if is_empty(&buf) {
             buf = self.frames.take();
             let apart = self.apart.take();
-            if buf.is_empty() {
+            if is_empty(&buf) {
                 buf = apart;
             } else {
                 self.next.replace(apart);
