@@ -248,7 +248,7 @@ impl<S: Stream> Link<S> {
     }
 
     /// Admits streams from the queue, as far as the window and the outbox have room. Each gets a share; a single one gets all.
-    fn admit(&self) {
+    pub(crate) fn admit(&self) {
         let waiting = self.queue.borrow().len();
         let room = self.out.room().min(usize::try_from(self.window()).unwrap_or(0));
         if waiting == 0 || room == 0 {

@@ -271,11 +271,16 @@ pub fn poll_room<S: Stream>(stream: &Rc<S>, cx: &Context<'_>) -> Poll<()> {
     }
     let own = stream.send_window();
     wait(&own.writer, cx);
-    // A stream without window of its own does not wait in the queue. It loses the turn that it had.
+    // A stream without window of its own does not wait in the queue. It loses the turn that it had to the next.
     match own.turn.get() {
         Turn::Queued => {}
         _ if own.window.get() > 0 => queue(stream),
-        _ => own.turn.set(Turn::Free),
+        turn => {
+            own.turn.set(Turn::Free);
+            if matches!(turn, Turn::Admitted(_) | Turn::Sending(_)) {
+                stream.link().admit();
+            }
+        }
     }
     Poll::Pending
 }

@@ -1,11 +1,16 @@
-//! Tests of frames that are sent apart.
+//! Tests of streams that wait, and of frames that are sent apart.
 
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
 use weir_engine::{Handle, Loop, Options};
+use weir_proto::http2::frame;
 
 use super::fuzz::FuzzStream;
 use super::*;
+
+/// More than the outbox may hold.
+const FULL: u64 = 1 << 20;
 
 /// A connection that sends at most `chunk` bytes in a frame, with a stream for each of these windows.
 fn connection(
@@ -21,6 +26,24 @@ fn connection(
     let streams: Vec<_> = streams.collect();
     streams.iter().for_each(|stream| link.add(stream.clone()));
     (link, streams)
+}
+
+fn has_room(stream: &Rc<FuzzStream>) -> bool {
+    poll_room(stream, &Context::from_waker(Waker::noop())) == Poll::Ready(())
+}
+
+#[test]
+fn a_stream_whose_window_was_taken_leaves_its_turn_to_the_next() {
+    let own = Loop::new(&Options::default()).unwrap();
+    // The outbox has room for one stream at a time.
+    let (link, streams) = connection(&own.handle(), 1 << 16, &[10, 1000]);
+    link.set_backlog(FULL);
+    assert!(!has_room(&streams[0]) && !has_room(&streams[1]));
+    link.set_initial_window(frame::DEFAULT_WINDOW - 50);
+    link.set_backlog(0);
+    assert!(!has_room(&streams[0]), "it has no window");
+    assert!(has_room(&streams[1]), "nothing else is sent, so nothing else would admit it");
+    streams.iter().for_each(|stream| _ = link.remove(stream.id));
 }
 
 #[test]
