@@ -13,7 +13,7 @@ use super::{Client, Event, WEIR, conf, start, start_in};
 
 /// Opens streams in portions, since more at once would be refused for another reason, and does to each what makes it end. The
 /// client is sent away for that.
-fn is_taken_for_a_flood(path: &str, end: impl Fn(u32, &mut Vec<u8>)) {
+fn is_taken_for_a_flood(path: &str, ended: bool, end: impl Fn(u32, &mut Vec<u8>)) {
     let server = start(
         "keepalive_requests 100000; location / { proxy_pass http://127.0.0.1:%%PORT1%%; }
          location /own { return 200 text; }",
@@ -24,7 +24,7 @@ fn is_taken_for_a_flood(path: &str, end: impl Fn(u32, &mut Vec<u8>)) {
     for _ in 0..20 {
         let mut out = Vec::new();
         for _ in 0..50 {
-            let id = client.request("GET", path, &[], true, &mut out);
+            let id = client.request("GET", path, &[], ended, &mut out);
             end(id, &mut out);
         }
         Client::ping(&[0; 8], &mut out);
@@ -53,10 +53,18 @@ fn a_flood_of_cancelled_streams_ends_the_connection() {
 /// CVE-2025-8671: frames that the server answers with a reset.
 #[test]
 fn a_flood_of_streams_that_have_to_be_reset_ends_the_connection() {
-    is_taken_for_a_flood("/", |id, out| frame::write_window_update(id, frame::MAX_WINDOW, out));
-    is_taken_for_a_flood("/", |id, out| {
+    is_taken_for_a_flood("/", true, |id, out| {
+        frame::write_window_update(id, frame::MAX_WINDOW, out);
+    });
+    is_taken_for_a_flood("/", true, |id, out| {
         FrameHead { len: 1, kind: FrameType::Data, flags: 0, stream: id }.write(out);
         out.push(b'x');
+    });
+    // Trailers with a field that trailers must not have.
+    is_taken_for_a_flood("/", false, |id, out| {
+        let begin = frame::leave_head(out);
+        hpack::field(b":path", b"/", out);
+        frame::finish_headers(out, begin, id, frame::END_STREAM, frame::MAX_PAYLOAD);
     });
 }
 

@@ -56,9 +56,20 @@ impl Reader {
     /// Counts a reset stream. Requests that are reset at once cost the client nothing but the server work, whichever end sends the
     /// reset.
     fn count_cancelled(&mut self) -> ReadResult {
+        self.note_cancelled();
+        self.check_cancelled()
+    }
+
+    /// Counts a reset stream.
+    pub(super) fn note_cancelled(&mut self) {
         spend(CANCEL);
         self.has_reset = true;
         self.history.cancelled += 1;
+    }
+
+    /// Fails on too many reset streams. Requests that are reset at once cost the client nothing but the server work, whichever end
+    /// sends the reset.
+    pub(super) fn check_cancelled(&self) -> ReadResult {
         let most = 2 * self.link.v2().max_concurrent_streams.max(100);
         if self.history.cancelled > most + self.link.ledger.answers.get() {
             return ConnectionError::new(

@@ -166,6 +166,7 @@ impl Reader {
 
     /// Counts parsed bytes. Fails on a flood: nginx's rule.
     pub fn count(&mut self, bytes: usize) -> ReadResult {
+        self.check_cancelled()?;
         self.history.total += bytes as u64;
         if self.history.total / 8 > self.link.ledger.payload.get() + FLOOD {
             return ConnectionError::new(ErrorCode::NoError, "http2 flood detected");
@@ -503,7 +504,7 @@ impl Reader {
                 (BlockKind::Trailers, Some(stream)) if pseudo => {
                     self.log(format_args!("client sent pseudo-header fields behind a body"));
                     stream.reset(ErrorCode::Protocol);
-                    self.history.cancelled += 1;
+                    self.note_cancelled();
                 }
                 (BlockKind::Trailers, Some(stream)) => stream.take(b"", 0, true),
                 _ => {}
