@@ -1,6 +1,7 @@
 //! Prefaces, heads and frames that are large, come in pieces or late, or stay incomplete.
 
 use std::io::{Read, Write};
+use std::time::{Duration, Instant};
 
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_proto::http2::hpack;
@@ -295,4 +296,28 @@ fn a_client_that_sends_all_before_it_reads_hears_that_it_is_too_much() {
     }
     let answer = client.answer(id);
     assert_eq!((answer.status(), answer.field("x-length")), ("413", None));
+}
+
+#[test]
+fn each_head_has_its_own_time() {
+    let server = start("client_header_timeout 1s; keepalive_requests 1000000; return 204;");
+    let mut client = Client::connect(&server);
+    // What the client says to the server's settings would come within a head.
+    let first = client.get("/");
+    client.answer(first);
+    let (begun, mut rest, mut last) = (Instant::now(), Vec::new(), None);
+    // Each write has the end of a head and the beginning of the next.
+    while begun.elapsed() < Duration::from_millis(1500) {
+        let mut out = std::mem::take(&mut rest);
+        let mut head = Vec::new();
+        let id = client.request("GET", "/", &[], true, &mut head);
+        out.extend(head.drain(..head.len() / 2));
+        rest = head;
+        client.stream.write_all(&out).unwrap();
+        if let Some((before, at)) = last.replace((id, Instant::now())) {
+            let answer = client.answer(before);
+            let was_late = at.elapsed() > Duration::from_secs(1);
+            assert!(was_late || (answer.reset, answer.status()) == (None, "204"));
+        }
+    }
 }

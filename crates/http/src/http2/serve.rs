@@ -178,11 +178,7 @@ impl Task {
         if alone && self.link.is_leaving() && !self.frames.is_within_block() {
             return self.wait_for_close(since).await;
         }
-        if self.awaits_client() {
-            since.incomplete.get_or_insert(self.link.event_loop().handle.now());
-        } else {
-            (since.incomplete, since.late) = (None, false);
-        }
+        since.look(self.awaits_client(), self.frames.end.blocks(), &self.link);
         if alone && since.incomplete.is_none() {
             return self.wait_idle().await;
         }
@@ -455,6 +451,8 @@ struct Since {
     incomplete: Option<Instant>,
     /// The incomplete field block timed out before, and its stream was reset.
     late: bool,
+    /// The number of complete field blocks.
+    blocks: u64,
     /// Since when the socket accepts no bytes.
     blocked: Option<Instant>,
     /// Since when the client sends nothing, after GOAWAY.
@@ -466,6 +464,17 @@ struct Since {
 }
 
 impl Since {
+    /// Notes whether something is incomplete, after so many complete field blocks. Each has its own time: a client may send the
+    /// end of one together with the beginning of the next, again and again.
+    fn look(&mut self, awaits_client: bool, blocks: u64, link: &Link) {
+        if !awaits_client || self.blocks != blocks {
+            (self.incomplete, self.late, self.blocks) = (None, false, blocks);
+        }
+        if awaits_client {
+            self.incomplete.get_or_insert_with(|| link.event_loop().handle.now());
+        }
+    }
+
     /// The client has not read for too long.
     fn is_blocked(&self, link: &Link) -> bool {
         let timeout = link.conf().core.send_timeout;

@@ -46,6 +46,8 @@ pub struct Reader {
     checked: usize,
     /// When the field block began, if it has not arrived in one piece.
     begun: Option<Instant>,
+    /// The number of complete field blocks.
+    blocks: u64,
 }
 
 /// The reader's state between two frames, which a parked connection keeps.
@@ -100,6 +102,7 @@ impl Reader {
             deferred: false,
             checked: 0,
             begun: None,
+            blocks: 0,
         }
     }
 
@@ -111,6 +114,11 @@ impl Reader {
     /// The client has opened a stream, also if its head has timed out.
     pub fn has_seen_requests(&self) -> bool {
         self.history.last > 0
+    }
+
+    /// The number of complete field blocks since the connection was resumed.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
     }
 
     /// Since when there is no stream. Only a new stream resets it, so that other frames do not keep the connection.
@@ -270,6 +278,7 @@ impl FrameHandler for Reader {
         bytes: &[u8],
         decoder: &mut Decoder,
     ) -> Result<(), BlockError> {
+        self.blocks += 1;
         self.whole_block(block, bytes, decoder)
     }
 
