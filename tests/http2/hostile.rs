@@ -46,7 +46,7 @@ fn is_taken_for_a_flood(path: &str, ended: bool, end: impl Fn(u32, &mut Vec<u8>)
 #[test]
 fn a_flood_of_cancelled_streams_ends_the_connection() {
     for path in ["/", "/own"] {
-        is_taken_for_a_flood(path, |id, out| frame::write_reset(id, ErrorCode::Cancel, out));
+        is_taken_for_a_flood(path, true, |id, out| frame::write_reset(id, ErrorCode::Cancel, out));
     }
 }
 
@@ -66,6 +66,24 @@ fn a_flood_of_streams_that_have_to_be_reset_ends_the_connection() {
         hpack::field(b":path", b"/", out);
         frame::finish_headers(out, begin, id, frame::END_STREAM, frame::MAX_PAYLOAD);
     });
+}
+
+/// A client has to give windows for what it reads, however small they are.
+#[test]
+fn windows_for_a_large_answer_are_no_flood() {
+    let dir = Dir::new();
+    dir.write("large", vec![b'x'; 2_000_000]);
+    let server = start_in(dir, "root .; location /text { return 200 text; }");
+    let mut client = Client::connect(&server);
+    let id = client.get("/large");
+    assert_eq!(client.answer(id).body.len(), 2_000_000);
+    let mut windows = Vec::new();
+    while windows.len() < 9_000_000 {
+        frame::write_window_update(0, 1, &mut windows);
+    }
+    client.stream.write_all(&windows).unwrap();
+    let id = client.get("/text");
+    assert_eq!(client.answer(id).text(), "text");
 }
 
 #[test]

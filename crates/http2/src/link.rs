@@ -25,6 +25,8 @@ pub struct PeerState {
     frame_size: Cell<usize>,
     /// The peer sent SETTINGS_HEADER_TABLE_SIZE. The next field block must begin with a table size update, to 0.
     table_changed: Cell<bool>,
+    /// Bytes of bodies that were sent to it.
+    sent: Cell<u64>,
 }
 
 impl Default for PeerState {
@@ -34,6 +36,7 @@ impl Default for PeerState {
             initial_window: Cell::new(frame::DEFAULT_WINDOW),
             frame_size: Cell::new(frame::MAX_PAYLOAD),
             table_changed: Cell::new(false),
+            sent: Cell::new(0),
         }
     }
 }
@@ -118,8 +121,14 @@ impl<S: Stream> Link<S> {
     }
 
     /// Subtracts sent DATA from the connection's window.
-    pub(crate) fn spend(&self, bytes: i64) {
-        self.peer.window.set(self.peer.window.get() - bytes);
+    pub(crate) fn spend(&self, bytes: usize) {
+        self.peer.window.set(self.peer.window.get() - bytes as i64);
+        self.peer.sent.set(self.peer.sent.get() + bytes as u64);
+    }
+
+    /// Bytes of bodies that were sent on the connection.
+    pub fn bodies_sent(&self) -> u64 {
+        self.peer.sent.get()
     }
 
     /// Extends the connection's window. False if it is then larger than a window may be.

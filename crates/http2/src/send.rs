@@ -317,7 +317,7 @@ fn put_head<S: Stream>(stream: &S, out: &mut [u8], at: usize, len: usize, end: b
 fn count<S: Stream>(stream: &S, len: usize, frames: usize) {
     let (own, heads) = (stream.send_window(), frames * frame::HEAD);
     own.spend(len);
-    stream.link().spend(len as i64);
+    stream.link().spend(len);
     own.framing.set(own.framing.get() + heads as u64);
     own.sent.set(own.sent.get() + (len + heads) as u64);
 }

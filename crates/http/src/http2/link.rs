@@ -42,7 +42,7 @@ pub struct Ledger {
     resets: RefCell<VecDeque<Past>>,
     /// The number of answers that were begun.
     pub answers: Cell<u64>,
-    /// Bytes of field blocks and bodies, for the detection of floods.
+    /// Bytes of received field blocks and bodies, for the detection of floods.
     pub payload: Cell<u64>,
 }
 

@@ -172,11 +172,12 @@ impl Reader {
         }
     }
 
-    /// Counts parsed bytes. Fails on a flood: nginx's rule.
+    /// Counts parsed bytes. Fails on a flood: nginx's rule. Sent bodies count for the client, which has to give windows for them.
     pub fn count(&mut self, bytes: usize) -> ReadResult {
         self.check_cancelled()?;
         self.history.total += bytes as u64;
-        if self.history.total / 8 > self.link.ledger.payload.get() + FLOOD {
+        let payload = self.link.ledger.payload.get() + self.link.bodies_sent();
+        if self.history.total / 8 > payload + FLOOD {
             return ConnectionError::new(ErrorCode::NoError, "http2 flood detected");
         }
         Ok(())
