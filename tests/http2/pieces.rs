@@ -321,3 +321,38 @@ fn each_head_has_its_own_time() {
         }
     }
 }
+
+/// A decoder may insist on the update in the first block, whichever that is: RFC 7541, section 4.2.
+#[test]
+fn each_field_block_tells_a_client_with_a_small_table_that_it_is_empty() {
+    let server = start(
+        "location / { proxy_pass http://127.0.0.1:%%PORT%%/text; }
+         location /text { return 200 text; }",
+    );
+    let mut client = Client::bare(&server);
+    client.write(|out| {
+        out.extend_from_slice(frame::PREFACE);
+        frame::write_settings(&[Setting::HeaderTableSize(100)], out);
+    });
+    let fields = [("expect", "100-continue"), ("content-length", "1")];
+    let id = client.ask("POST", "/", &fields, false);
+    let mut first_bytes = Vec::new();
+    loop {
+        let mut head = [0; frame::HEAD];
+        client.stream.read_exact(&mut head).unwrap();
+        let head = FrameHead::read(&head).unwrap();
+        let mut payload = vec![0; head.len];
+        client.stream.read_exact(&mut payload).unwrap();
+        if head.kind == FrameType::Headers {
+            first_bytes.push(payload[0]);
+            if first_bytes.len() == 1 {
+                client.data(id, b"x", true);
+            }
+        }
+        if head.stream == id && head.has(frame::END_STREAM) {
+            break;
+        }
+    }
+    // 100 and 200.
+    assert_eq!(first_bytes, [0x20, 0x20]);
+}

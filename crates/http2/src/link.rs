@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use weir_engine::Handle;
-use weir_proto::http2::frame;
+use weir_proto::http2::{frame, hpack};
 
 use super::outbox::Outbox;
 use super::send::{Stream, extend};
@@ -23,8 +23,8 @@ pub struct PeerState {
     initial_window: Cell<u32>,
     /// SETTINGS_MAX_FRAME_SIZE: the largest payload of a frame.
     frame_size: Cell<usize>,
-    /// The peer sent SETTINGS_HEADER_TABLE_SIZE. The next field block must begin with a table size update, to 0.
-    table_changed: Cell<bool>,
+    /// The peer has lowered SETTINGS_HEADER_TABLE_SIZE.
+    small_table: Cell<bool>,
     /// Bytes of bodies that were sent to it.
     sent: Cell<u64>,
 }
@@ -35,7 +35,7 @@ impl Default for PeerState {
             window: Cell::new(i64::from(frame::DEFAULT_WINDOW)),
             initial_window: Cell::new(frame::DEFAULT_WINDOW),
             frame_size: Cell::new(frame::MAX_PAYLOAD),
-            table_changed: Cell::new(false),
+            small_table: Cell::new(false),
             sent: Cell::new(0),
         }
     }
@@ -190,13 +190,18 @@ impl<S: Stream> Link<S> {
     }
 
     /// The peer has sent SETTINGS_HEADER_TABLE_SIZE.
-    pub fn change_table(&self) {
-        self.peer.table_changed.set(true);
+    pub fn set_table_size(&self, size: u32) {
+        if size < frame::DEFAULT_TABLE {
+            self.peer.small_table.set(true);
+        }
     }
 
-    /// Whether the next field block must begin with a table size update. True only once.
-    pub fn table_changed(&self) -> bool {
-        self.peer.table_changed.replace(false)
+    /// Begins a field block. The first block after the peer has lowered its table must begin with a table size update (RFC 7541,
+    /// section 4.2). Blocks may be sent in another order than they are written, so each begins with one.
+    pub fn begin_block(&self, out: &mut Vec<u8>) {
+        if self.peer.small_table.get() {
+            hpack::empty_table(out);
+        }
     }
 }
 

@@ -307,15 +307,13 @@ impl RequestStream for Stream {
 
     fn write(&self, section: Section, fields: &mut dyn FnMut(TakeField<'_>), out: &mut Vec<u8>) {
         let (begin, link) = (frame::leave_head(out), &self.link);
+        link.begin_block(out);
         match section {
             Section::Interim(interim) => hpack::status(interim.status(), out),
             Section::Head(status) => {
                 // A head for a failed stream is no answer.
                 if !self.gone.get() {
                     link.ledger.answers.set(link.ledger.answers.get() + 1);
-                }
-                if link.table_changed() {
-                    hpack::empty_table(out);
                 }
                 hpack::status(status, out);
             }

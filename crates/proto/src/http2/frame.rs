@@ -8,6 +8,8 @@ pub const MAX_PAYLOAD: usize = 16_384;
 pub const MAX_WINDOW: u32 = 0x7fff_ffff;
 /// The initial window of a connection, and the default of SETTINGS_INITIAL_WINDOW_SIZE.
 pub const DEFAULT_WINDOW: u32 = 65_535;
+/// The default of SETTINGS_HEADER_TABLE_SIZE.
+pub const DEFAULT_TABLE: u32 = 4096;
 /// The client's connection preface.
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 

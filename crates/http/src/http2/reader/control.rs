@@ -53,8 +53,6 @@ impl Reader {
         self.count_cancelled()
     }
 
-    /// Counts a reset stream. Requests that are reset at once cost the client nothing but the server work, whichever end sends the
-    /// reset.
     fn count_cancelled(&mut self) -> ReadResult {
         self.note_cancelled();
         self.check_cancelled()
@@ -91,7 +89,7 @@ impl Reader {
             }
             Setting::MaxFrameSize(size) => self.link.set_frame_size(size),
             Setting::EnablePush(on) if on > 1 => return wrong("ENABLE_PUSH", on),
-            Setting::HeaderTableSize(_) => self.link.change_table(),
+            Setting::HeaderTableSize(size) => self.link.set_table_size(size),
             _ => {}
         }
         Ok(())

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use weir_http2::PeerState;
 use weir_proto::http2::frame::{self, ErrorCode, Setting};
-use weir_proto::http2::hpack;
 use weir_upstream::{Connection, Limits};
 
 use super::ending::Ending;
@@ -148,9 +147,7 @@ impl Link {
         }
         self.write(|out| {
             let begin = frame::leave_head(out);
-            if self.table_changed() {
-                hpack::empty_table(out);
-            }
+            self.begin_block(out);
             out.extend_from_slice(head);
             let flags = if ended { frame::END_STREAM } else { 0 };
             frame::finish_headers(out, begin, id, flags, frame::MAX_PAYLOAD);

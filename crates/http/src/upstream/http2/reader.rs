@@ -20,9 +20,6 @@ const FIELDS: FieldLimits = FieldLimits { field: 1 << 20, block: usize::MAX };
 /// between them.
 const IDLE_TALK: u32 = 1000;
 
-/// The default size of the dynamic table.
-const USUAL_TABLE: u32 = 4096;
-
 /// The handler of a server's frames.
 pub struct ServerFrameReader {
     link: Rc<Link>,
@@ -165,7 +162,7 @@ impl FrameHandler for ServerFrameReader {
     fn setting(&mut self, setting: Setting) -> ReadResult {
         match setting {
             Setting::MaxConcurrentStreams(most) => self.link.set_most(most),
-            Setting::HeaderTableSize(size) if size < USUAL_TABLE => self.link.change_table(),
+            Setting::HeaderTableSize(size) => self.link.set_table_size(size),
             Setting::MaxFrameSize(size) if !(16_384..1 << 24).contains(&size) => {
                 let text = "upstream sent settings frame with incorrect max frame size";
                 return ConnectionError::new(ErrorCode::Protocol, format!("{text}: {size}"));

@@ -4,9 +4,8 @@ use std::fmt;
 
 use super::table::STATIC;
 use crate::compression::{DynamicTable, FieldLimits, huffman};
+use crate::http2::frame::DEFAULT_TABLE;
 
-/// The default of SETTINGS_HEADER_TABLE_SIZE: RFC 9113, section 6.5.2.
-const TABLE_SIZE: usize = 4096;
 /// The most bytes of an integer behind its prefix. nginx: NGX_HTTP_V2_INT_OCTETS, which counts the prefix.
 const NUMBER: usize = 3;
 
@@ -61,7 +60,7 @@ pub struct Decoder {
 
 impl Default for Decoder {
     fn default() -> Self {
-        Decoder::with_table(TABLE_SIZE)
+        Decoder::with_table(DEFAULT_TABLE as usize)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::compression::{with_lower_case, write_number, write_string};
 
-/// A table size update to 0. It must begin the next block after the peer has changed SETTINGS_HEADER_TABLE_SIZE (RFC 7541,
+/// A table size update to 0. It must begin the next block after the peer has lowered SETTINGS_HEADER_TABLE_SIZE (RFC 7541,
 /// section 4.2).
 pub fn empty_table(out: &mut Vec<u8>) {
     out.push(0x20);
