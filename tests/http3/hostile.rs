@@ -222,6 +222,15 @@ fn a_forged_address_gets_at_most_three_times_what_came() {
     assert!((1..=3 * first.len()).contains(&answered), "{answered} bytes for {}", first.len());
 }
 
+/// The client would be waited for as long as it sends a packet now and then.
+#[test]
+fn a_handshake_has_a_time_as_a_whole() {
+    let server = start("", "client_header_timeout 300ms; return 200;");
+    let Some(first) = first_datagram(&Dir::new()) else { return };
+    socket(&server).send(&first).unwrap();
+    server.wait_log("client timed out (110: Connection timed out) in the handshake while", 1);
+}
+
 /// Carries a client's datagrams to the server and back, until it forges the sender of each.
 struct Forger {
     address: SocketAddr,

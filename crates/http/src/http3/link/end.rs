@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_engine::{either, yield_now};
 use weir_http2::{wait, wake};
@@ -12,6 +12,7 @@ use weir_proto::http1::ComposeError;
 use weir_proto::http3::{ErrorCode, frame};
 
 use super::Link;
+use crate::carrier::TIMED_OUT;
 use crate::event_loop::{LoopState, OnRetire};
 use crate::http3::stream::Stream;
 
@@ -181,36 +182,22 @@ impl Link {
         }
     }
 
-    /// Closes the connection once it has had no request for `keepalive_timeout`. While a request is active and the client sends
-    /// nothing, sends PING: an acknowledgement resets QUIC's idle timeout.
+    /// Closes the connection if its handshake has not ended within `client_header_timeout`: QUIC's idle timeout begins anew with each
+    /// packet of the client. Closes it later once it has had no request for `keepalive_timeout`. While a request is active and the
+    /// client sends nothing, sends PING: an acknowledgement resets QUIC's idle timeout.
     pub(super) async fn watch(link: Weak<Link>) {
         let mut asked = None;
         loop {
-            let sleep = {
+            let (sleep, was_shaken) = {
                 let Some(link) = link.upgrade().filter(|link| !link.over.get()) else { return };
                 link.count_packets();
-                let now = link.event_loop().handle.now();
-                let timeout = link.conf().core.keepalive_timeout.max(SHORTEST_IDLE);
-                let until = if link.streams.borrow().is_empty() {
-                    let until = link.idle.get() + timeout;
-                    if until <= now {
-                        return link.close(ErrorCode::NoError);
-                    }
-                    until
-                } else {
-                    if asked.is_none_or(|at| at + PING_AFTER <= now) {
-                        asked = Some(now);
-                        if link.total.get() == link.checked_total.replace(link.total.get()) {
-                            link.quic.ping();
-                        }
-                    }
-                    // The request may end meanwhile. The next check is soon enough for the idle timeout.
-                    now + PING_AFTER.min(timeout)
-                };
-                link.event_loop().handle.sleep_until(until)
+                let Some(until) = link.next_check(&mut asked) else { return };
+                (link.event_loop().handle.sleep_until(until), link.handshake_done.get())
             };
             // The end of the connection ends the wait, so that its memory is freed.
-            let ended = poll_fn(|cx| match link.upgrade().filter(|link| !link.over.get()) {
+            let is_waiting =
+                |link: &Rc<Link>| !link.over.get() && link.handshake_done.get() == was_shaken;
+            let ended = poll_fn(|cx| match link.upgrade().filter(is_waiting) {
                 None => Poll::Ready(()),
                 Some(link) => {
                     wait(&link.watcher, cx);
@@ -218,6 +205,41 @@ impl Link {
                 }
             });
             either(sleep, ended).await;
+        }
+    }
+
+    /// When to look again. `None` if a time has run out, and the connection has ended for it.
+    fn next_check(&self, asked: &mut Option<Instant>) -> Option<Instant> {
+        let now = self.event_loop().handle.now();
+        let timeout = self.conf().core.keepalive_timeout.max(SHORTEST_IDLE);
+        let is_idle = self.streams.borrow().is_empty();
+        let until = match self.handshake_done.get() {
+            false => self.started + self.default.get().conf.client_header_timeout,
+            true if is_idle => self.idle.get() + timeout,
+            true => {
+                self.ask_silent(now, asked);
+                // The request may end meanwhile. The next check is soon enough for the idle timeout.
+                return Some(now + PING_AFTER.min(timeout));
+            }
+        };
+        if now < until {
+            return Some(until);
+        }
+        if !self.handshake_done.get() {
+            self.event_loop().metrics.add(Metric::TlsFailed, 1);
+            self.log(format_args!("{TIMED_OUT} in the handshake"));
+        }
+        self.close(ErrorCode::NoError);
+        None
+    }
+
+    /// Sends PING if the client has sent nothing since the last one was due.
+    fn ask_silent(&self, now: Instant, asked: &mut Option<Instant>) {
+        if asked.is_none_or(|at| at + PING_AFTER <= now) {
+            *asked = Some(now);
+            if self.total.get() == self.checked_total.replace(self.total.get()) {
+                self.quic.ping();
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
+use weir_http2::wake;
 use weir_metrics::{Histogram, Metric};
 use weir_proto::http3::ErrorCode;
 use weir_quic::{ConnectionError, Dir, Events, StreamId};
@@ -51,7 +52,7 @@ impl Events for Link {
         } else {
             self.check_certificate();
         }
-        self.event_loop().handle.spawn(Link::watch(self.me.clone()));
+        wake(&self.watcher);
     }
 
     fn opened(&self, dir: Dir) {

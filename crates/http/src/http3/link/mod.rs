@@ -97,7 +97,7 @@ pub struct Link {
     goaway_sent: Cell<bool>,
     /// The connection was closed by this end, or lost.
     over: Cell<bool>,
-    /// Wakes [`Link::watch`] when the connection ends.
+    /// Wakes [`Link::watch`] when the handshake or the connection ends.
     watcher: RefCell<Option<Waker>>,
     /// Since when there is no request, if there is none.
     idle: Cell<Instant>,
@@ -163,6 +163,7 @@ impl Link {
         });
         let known: Weak<Link> = link.me.clone();
         link.event_loop().register_link(number, known);
+        link.event_loop().handle.spawn(Link::watch(link.me.clone()));
         link
     }
 
