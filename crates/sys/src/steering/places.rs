@@ -101,7 +101,7 @@ impl Mapped {
 
     fn table(&self) -> &SteeringMap {
         // SAFETY: the mapping starts on a page and has the size of a Table, of which any bytes are valid; it lives until
-        // `drop`. The kernel's program only reads it.
+        // `drop`. The kernel's program reads it and adds to `given`; all of it is atomic.
         unsafe { self.0.as_ref() }
     }
 }
