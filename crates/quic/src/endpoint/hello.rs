@@ -3,6 +3,7 @@
 //! quinn demands a connection's TLS configuration as soon as the ClientHello is complete, but certificates may have to be
 //! loaded for it. So a second quinn endpoint reads copies of the first datagrams. It sends nothing: the client waits meanwhile.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,8 +19,6 @@ use super::{AsyncChooser, Begin, Endpoint};
 use crate::crypto::{Initial, OneSession};
 use crate::packet::{Packet, for_quinn};
 
-/// The most incomplete ClientHellos. A further one gets no answer.
-const MOST_PARTIAL: usize = 256;
 /// The most time for a ClientHello. A client sends its first loss probe after a second (RFC 9002, section 6.2.2).
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -37,6 +36,23 @@ pub struct PendingAttempt {
     pub(super) unvalidated_len: Option<usize>,
     pub(super) choose: AsyncChooser,
     pub(super) begin: Begin,
+    pub(super) counted: Counted,
+}
+
+/// Counts an attempt for as long as it waits.
+pub struct Counted(Rc<Cell<usize>>);
+
+impl Counted {
+    pub(super) fn new(count: &Rc<Cell<usize>>) -> Counted {
+        count.update(|n| n + 1);
+        Counted(count.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.update(|n| n - 1);
+    }
 }
 
 /// A connection attempt whose ClientHello is incomplete, and the second endpoint's connection that reads it.
@@ -151,22 +167,22 @@ impl Endpoint {
     /// Reads the ClientHello of an attempt, and accepts the connection once its TLS configuration is known.
     pub(super) fn read_hello(self: &Rc<Self>, attempt: PendingAttempt, packet: &Packet<'_>) {
         let (now, mut hello_endpoint) = (self.now(), self.hello_endpoint.borrow_mut());
-        for late in hello_endpoint.expire(now) {
-            self.inner.borrow_mut().ignore(late.incoming);
-        }
         match hello_endpoint.read(now, packet) {
             HelloRead::Whole(hello) => self.accept_later(attempt, Some(hello)),
             HelloRead::Bad => self.accept_later(attempt, None),
-            HelloRead::Part(handle, ..) if hello_endpoint.partial.len() >= MOST_PARTIAL => {
-                hello_endpoint.forget(handle);
-                self.inner.borrow_mut().ignore(attempt.incoming);
-            }
             HelloRead::Part(handle, connection, hello) => {
                 let until = now + HELLO_TIMEOUT;
                 hello_endpoint
                     .partial
                     .insert(handle, PartialHello { connection, hello, attempt, until });
             }
+        }
+    }
+
+    /// Gives up the attempts whose ClientHellos have been incomplete for too long.
+    pub(super) fn expire_hellos(&self) {
+        for late in self.hello_endpoint.borrow_mut().expire(self.now()) {
+            self.inner.borrow_mut().ignore(late.incoming);
         }
     }
 
@@ -181,7 +197,7 @@ impl Endpoint {
     }
 
     fn accept_later(self: &Rc<Self>, attempt: PendingAttempt, hello: Option<Hello>) {
-        let PendingAttempt { incoming, unvalidated_len, choose, begin } = attempt;
+        let PendingAttempt { incoming, unvalidated_len, choose, begin, counted } = attempt;
         let me = self.clone();
         self.handle.spawn(async move {
             let chosen = match hello {
@@ -189,6 +205,7 @@ impl Endpoint {
                 // The real connection finds the error in the ClientHello before it asks the chooser.
                 None => Err(read_only()),
             };
+            drop(counted);
             let mut answer = Vec::new();
             if me.connections() < me.most_connections {
                 me.accept(incoming, unvalidated_len, Box::new(move |_| chosen), begin, &mut answer);

@@ -44,13 +44,13 @@ const DATAGRAM: u32 = 4;
 /// A connection attempt: a client's first Initial packet.
 #[derive(Debug, Clone, Copy)]
 pub struct NewConnection {
-    /// The client's address, which may be unvalidated_len until `validated`.
+    /// The client's address, which may be forged until `validated`.
     pub peer: SocketAddr,
     /// The address of this host that it was sent to, if the socket reports it.
     pub local: Option<IpAddr>,
     /// A token has validated the client's address (RFC 9000, section 8.1).
     pub validated: bool,
-    /// Many connections have an unvalidated address: they may be a flood from unvalidated_len addresses.
+    /// Many connections have an unvalidated address, or wait to begin: they may be a flood from forged addresses.
     pub crowded: bool,
 }
 
@@ -126,6 +126,8 @@ pub struct Endpoint {
     most_connections: usize,
     /// The number of connections whose client's first address is not validated.
     unvalidated: Cell<usize>,
+    /// The number of connection attempts that wait for their TLS configuration.
+    attempts: Rc<Cell<usize>>,
     /// The number of connections that make room and have not ended.
     making_room: Cell<usize>,
     /// When [`Endpoint::make_room`] last found no idle connection, if it found none the last time.
@@ -214,6 +216,7 @@ impl Endpoint {
             accepts: OnceCell::new(),
             most_connections: settings.connections,
             unvalidated: Cell::new(0),
+            attempts: Rc::default(),
             making_room: Cell::new(0),
             all_busy: Cell::new(None),
             receive_window: settings.window(),

@@ -10,7 +10,7 @@ use quinn_proto::{ConnectionError, DatagramEvent, EcnCodepoint, Incoming, Transp
 use quinn_udp::RecvMeta;
 use weir_engine::{is_spent, spend};
 
-use super::hello::PendingAttempt;
+use super::hello::{Counted, PendingAttempt};
 use super::{Admission, Begin, DATAGRAM, Endpoint, NewConnection};
 use crate::connection::Connection;
 use crate::crypto::{Chooser, OneSession};
@@ -24,8 +24,8 @@ const BATCH: usize = 65_535;
 const BATCHES: usize = 8;
 /// The receive buffer.
 pub(super) const RECEIVE_BUFFER: usize = BATCH * BATCHES;
-/// New clients get a Retry once one in so many of the endpoint's connections has an unvalidated address. The endpoint's limit is
-/// half of `worker_connections`, so this is an eighth of these.
+/// New clients get a Retry once one in so many of the endpoint's connections has an unvalidated address, or waits to begin. The
+/// endpoint's limit is half of `worker_connections`, so this is an eighth of these.
 const UNVALIDATED_SHARE: usize = 4;
 
 /// A failure of TLS: CRYPTO_ERROR (RFC 9000, section 20.1).
@@ -161,29 +161,33 @@ impl Endpoint {
     }
 
     fn admit(self: &Rc<Self>, incoming: Incoming, packet: &Packet<'_>, answer: &mut Vec<u8>) {
+        self.expire_hellos();
+        let attempts = self.attempts.get();
         let new = NewConnection {
             peer: incoming.remote_address(),
             local: incoming.local_ip(),
             validated: incoming.remote_address_validated(),
-            crowded: self.unvalidated.get() >= (self.most_connections / UNVALIDATED_SHARE).max(1),
+            crowded: self.unvalidated.get() + attempts
+                >= (self.most_connections / UNVALIDATED_SHARE).max(1),
         };
         let unvalidated_len = (!new.validated).then_some(packet.bytes.len());
         let Some(accepts) = self.accepts.get() else {
             return self.inner.borrow_mut().ignore(incoming);
         };
-        let admission = match self.connections() < self.most_connections {
+        // As many attempts may wait as there may be connections.
+        let most = self.connections().max(attempts);
+        let admission = match most < self.most_connections {
             true => accepts.admit(&new),
             false => {
-                accepts.full(self.connections(), false);
+                accepts.full(most, false);
                 Admission::Ignore
             }
         };
         let transmit = match admission {
             Admission::AcceptLater(choose, begin) => {
-                return self.read_hello(
-                    PendingAttempt { incoming, unvalidated_len, choose, begin },
-                    packet,
-                );
+                let counted = Counted::new(&self.attempts);
+                let attempt = PendingAttempt { incoming, unvalidated_len, choose, begin, counted };
+                return self.read_hello(attempt, packet);
             }
             Admission::Accept(chooser, begin) => {
                 return self.accept(incoming, unvalidated_len, chooser, begin, answer);

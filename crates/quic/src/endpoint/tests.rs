@@ -1,6 +1,8 @@
 //! An endpoint on a real loop and a real socket, and clients of quinn-proto.
 
+use std::future::pending;
 use std::net::UdpSocket;
+use std::pin::Pin;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use weir_engine::{Driver, ListenerKey, Loop, Options, Remote, spend};
 
 use super::*;
 use crate::Place;
+use crate::crypto::ChosenConfig;
 use crate::ids::ANY_GENERATION;
 use crate::packet::for_quinn;
 
@@ -98,15 +101,20 @@ impl Client {
     }
 
     fn of(server: SocketAddr, config: ClientConfig) -> Client {
+        let mut client = Client::silent(server, config);
+        client.send_all();
+        client
+    }
+
+    /// One that has sent nothing yet.
+    fn silent(server: SocketAddr, config: ClientConfig) -> Client {
         let mut own = EndpointConfig::default();
         own.supported_versions(Version::ALL.map(Version::number).to_vec());
         let mut endpoint = quinn_proto::Endpoint::new(Arc::new(own), None, true, None);
         let (_, connection) = endpoint.connect(Instant::now(), config, server, "h").unwrap();
         let socket = UdpSocket::bind(LOOPBACK).unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
-        let mut client = Client { endpoint, connection, socket, server };
-        client.send_all();
-        client
+        Client { endpoint, connection, socket, server }
     }
 
     fn send_all(&mut self) {
@@ -396,4 +404,49 @@ fn a_close_leaves_though_the_window_is_full() {
     );
     let Some(ConnectionError::ApplicationClosed(close)) = reason else { panic!("{reason:?}") };
     assert_eq!((close.error_code.into_inner(), &close.reason[..]), (7, &b"over"[..]));
+}
+
+/// Would accept each client once its ClientHello is whole. Tells whether there were many already.
+struct Later(mpsc::Sender<bool>);
+
+impl Accepts for Later {
+    fn admit(&self, new: &NewConnection) -> Admission {
+        self.0.send(new.crowded).unwrap();
+        let never = |_| -> Pin<Box<dyn Future<Output = ChosenConfig>>> { Box::pin(pending()) };
+        let begin = |_: &Rc<Connection>| -> Rc<dyn Events> { unreachable!() };
+        Admission::AcceptLater(Box::new(never), Box::new(begin))
+    }
+}
+
+/// A client whose ClientHello takes several datagrams.
+fn talkative(server: SocketAddr) -> Client {
+    let mut tls = client_tls(None);
+    tls.alpn_protocols = (0..100).map(|n| format!("{n:0>40}").into_bytes()).collect();
+    let tls = QuicClientConfig::try_from(tls).unwrap();
+    Client::silent(server, ClientConfig::new(Arc::new(tls)))
+}
+
+#[test]
+fn attempts_that_wait_are_counted() {
+    for whole in [false, true] {
+        let (tell, told) = mpsc::channel();
+        let (crowded, endpoint) = serve(
+            |_| Rc::new(Later(tell)),
+            move |server, _| {
+                [(); 3].map(|()| {
+                    let mut out = Vec::new();
+                    let mut client = talkative(server);
+                    let first = client.connection.poll_transmit(Instant::now(), 1, &mut out);
+                    client.socket.send_to(&out[..first.unwrap().size], server).unwrap();
+                    if whole {
+                        client.send_all();
+                    }
+                    told.recv_timeout(LONG).unwrap()
+                })
+            },
+        );
+        // A quarter of eight.
+        assert_eq!(crowded, [false, false, true]);
+        assert_eq!(endpoint.connections(), 0);
+    }
 }
