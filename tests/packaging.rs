@@ -3,10 +3,13 @@
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use weir_testkit::{Deaf, Dir, Server, examples, listen, run};
+
+#[path = "packaging/debian.rs"]
+mod debian;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -474,80 +477,6 @@ fn what_weir_is_built_from_may_be() {
         }
     }
     assert!(seen > 100, "{seen}");
-}
-
-/// What the package's installation does with a directory, run as it is written there.
-fn installed(function: &str, dir: &Path) -> bool {
-    let script = read("packaging/debian/postinst");
-    let from = script.find(&format!("{function}() {{")).expect("the function");
-    let body = &script[from..];
-    let body = &body[..body.find("\n}\n").expect("its end") + 3];
-    run("sh", ["-ec", &format!("{body}{function} \"$0\""), dir.to_str().unwrap()]).status.success()
-}
-
-#[test]
-fn the_package_keeps_directories_from_the_workers_user() {
-    let here = |what: &str, name: &str| run("getent", [what, name]).status.success();
-    if !rustix::process::geteuid().is_root() || !here("passwd", "www-data") || !here("group", "adm")
-    {
-        return println!("not run: it needs root and Debian's users");
-    }
-    let id = |file: &str, name: &str| -> u32 {
-        let text = fs::read_to_string(file).unwrap();
-        let line = text.lines().find(|line| line.starts_with(&format!("{name}:"))).unwrap();
-        line.split(':').nth(2).unwrap().parse().unwrap()
-    };
-    let (www, adm) = (id("/etc/passwd", "www-data"), id("/etc/group", "adm"));
-    let about = |path: &Path| {
-        let found = fs::symlink_metadata(path).unwrap();
-        (found.uid(), found.gid(), found.mode() & 0o7777)
-    };
-    let dir = Dir::new();
-    let secret = dir.write("secret", "root's");
-    let before = about(&secret);
-
-    // A new one, and then the directory of an earlier version, with what could be in it.
-    let logs = dir.file("log/weir");
-    assert!(installed("own_logs", &logs));
-    for name in ["access.log", "error.log"] {
-        assert_eq!(about(&logs.join(name)), (www, adm, 0o640), "{name}");
-        fs::remove_file(logs.join(name)).unwrap();
-    }
-    lchown(&logs, Some(www), None).unwrap();
-    fs::write(logs.join("error.log.1"), "old\n").unwrap();
-    symlink(&secret, logs.join("access.log")).unwrap();
-    lchown(logs.join("access.log"), Some(www), None).unwrap();
-    fs::hard_link(&secret, logs.join("error.log")).unwrap();
-    symlink("error.log.1", logs.join("root-s.log")).unwrap();
-    assert!(installed("own_logs", &logs));
-    assert_eq!(about(&logs), (0, adm, 0o755));
-    for name in ["access.log", "error.log"] {
-        assert_eq!(about(&logs.join(name)), (www, adm, 0o640), "{name}");
-    }
-    assert!(logs.join("error.log.1").is_file() && logs.join("root-s.log").is_symlink());
-    // What was logged stays.
-    fs::write(logs.join("access.log"), "line\n").unwrap();
-    assert!(installed("own_logs", &logs));
-    assert_eq!(fs::read_to_string(logs.join("access.log")).unwrap(), "line\n");
-
-    let state = dir.file("lib/weir");
-    assert!(installed("own_state", &state));
-    fs::create_dir(state.join("proxy_temp")).unwrap();
-    symlink(dir.path(), state.join("fastcgi_temp")).unwrap();
-    lchown(state.join("fastcgi_temp"), Some(www), None).unwrap();
-    for open in [&state, &state.join("proxy_temp")] {
-        fs::set_permissions(open, Permissions::from_mode(0o777)).unwrap();
-    }
-    assert!(installed("own_state", &state));
-    assert_eq!(about(&state), (0, 0, 0o755));
-    assert_eq!(about(&state.join("proxy_temp")), (0, 0, 0o700));
-    assert!(!state.join("fastcgi_temp").is_symlink());
-
-    assert_eq!((about(&secret), dir.read("secret")), (before, "root's".into()));
-    // Logs that are rotated, and a service without the package's script, come to the same.
-    assert!(read("packaging/debian/weir.logrotate").contains("create 0640 www-data adm"));
-    let unit = read("packaging/debian/weir.service");
-    assert!(unit.contains("StateDirectory=weir\nStateDirectoryMode=0755\n"));
 }
 
 /// What the shipped build is made for goes through with this build, too: every answer as it should be, nothing logged, and an end.

@@ -1,0 +1,143 @@
+//! The Debian package's unit and scripts, run as they are written.
+
+use std::fs::{self, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use weir_testkit::{Dir, Process, Server, listen, run};
+
+use super::{WEIR, read};
+
+/// What the package's installation does with a directory.
+fn installed(function: &str, dir: &Path) -> bool {
+    let script = read("packaging/debian/postinst");
+    let from = script.find(&format!("{function}() {{")).expect("the function");
+    let body = &script[from..];
+    let body = &body[..body.find("\n}\n").expect("its end") + 3];
+    run("sh", ["-ec", &format!("{body}{function} \"$0\""), dir.to_str().unwrap()]).status.success()
+}
+
+/// A line of the unit, for a server of a test instead of the machine's.
+fn line(key: &str, n: usize, server: &Server) -> Command {
+    let unit = read("packaging/debian/weir.service");
+    let all = unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    let line = all.map(|line| line.trim_start_matches('-')).nth(n).expect("the line");
+    let dir = server.dir().path().display();
+    let line = line
+        .replace(
+            "/usr/sbin/weir $WEIR_OPTIONS",
+            &format!("{WEIR} -p {dir}/ -c nginx.conf -e error.log"),
+        )
+        .replace(
+            "daemon on; master_process on;",
+            &format!("pid {dir}/nginx.pid; error_log {dir}/error.log debug;"),
+        )
+        .replace("/run/nginx.pid", &format!("{dir}/nginx.pid"));
+    let mut command = Command::new("sh");
+    command.args(["-c", &line]).env("MAINPID", server.pid().to_string());
+    command
+}
+
+/// A server with `/held`, whose request comes by the first channel and is answered after a word by the second.
+fn holding() -> (Server, Receiver<()>, Sender<()>) {
+    let (asked, is_asked) = channel();
+    let (go, may_go) = channel();
+    let may_go = Mutex::new(may_go);
+    let behind = listen(move |mut stream| {
+        let _ = asked.send(());
+        let _ = may_go.lock().unwrap().recv();
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone");
+    });
+    let held = format!("location /held {{ proxy_pass http://127.0.0.1:{behind}; }}");
+    (Server::with_locations(Dir::new(), WEIR, "", &held), is_asked, go)
+}
+
+#[test]
+fn a_stop_of_the_unit_waits_for_requests_in_progress() {
+    let is_here = run("sh", ["-c", "command -v start-stop-daemon"]).status.success();
+    if !rustix::process::geteuid().is_root() || !is_here {
+        return println!("not run: it needs root and Debian's start-stop-daemon");
+    }
+    let (mut server, is_asked, go) = holding();
+    let mut client = server.connect();
+    let asking = thread::spawn(move || client.get("/held"));
+    is_asked.recv().unwrap();
+    let mut stop = Process::start(&mut line("ExecStop", 0, &server));
+    server.wait_log("gracefully shutting down", 1);
+    // The answer ends the server, whose process is there until it is waited for.
+    assert!(stop.is_running(), "systemd would send TERM now");
+    go.send(()).unwrap();
+    assert_eq!(asking.join().unwrap().body(), "done");
+    assert!(server.wait().success());
+    assert!(stop.wait().success());
+}
+
+#[test]
+fn the_package_keeps_directories_from_the_workers_user() {
+    let here = |what: &str, name: &str| run("getent", [what, name]).status.success();
+    if !rustix::process::geteuid().is_root() || !here("passwd", "www-data") || !here("group", "adm")
+    {
+        return println!("not run: it needs root and Debian's users");
+    }
+    let id = |file: &str, name: &str| -> u32 {
+        let text = fs::read_to_string(file).unwrap();
+        let line = text.lines().find(|line| line.starts_with(&format!("{name}:"))).unwrap();
+        line.split(':').nth(2).unwrap().parse().unwrap()
+    };
+    let (www, adm) = (id("/etc/passwd", "www-data"), id("/etc/group", "adm"));
+    let about = |path: &Path| {
+        let found = fs::symlink_metadata(path).unwrap();
+        (found.uid(), found.gid(), found.mode() & 0o7777)
+    };
+    let dir = Dir::new();
+    let secret = dir.write("secret", "root's");
+    let before = about(&secret);
+
+    // A new one, and then the directory of an earlier version, with what could be in it.
+    let logs = dir.file("log/weir");
+    assert!(installed("own_logs", &logs));
+    for name in ["access.log", "error.log"] {
+        assert_eq!(about(&logs.join(name)), (www, adm, 0o640), "{name}");
+        fs::remove_file(logs.join(name)).unwrap();
+    }
+    lchown(&logs, Some(www), None).unwrap();
+    fs::write(logs.join("error.log.1"), "old\n").unwrap();
+    symlink(&secret, logs.join("access.log")).unwrap();
+    lchown(logs.join("access.log"), Some(www), None).unwrap();
+    fs::hard_link(&secret, logs.join("error.log")).unwrap();
+    symlink("error.log.1", logs.join("root-s.log")).unwrap();
+    assert!(installed("own_logs", &logs));
+    assert_eq!(about(&logs), (0, adm, 0o755));
+    for name in ["access.log", "error.log"] {
+        assert_eq!(about(&logs.join(name)), (www, adm, 0o640), "{name}");
+    }
+    assert!(logs.join("error.log.1").is_file() && logs.join("root-s.log").is_symlink());
+    // What was logged stays.
+    fs::write(logs.join("access.log"), "line\n").unwrap();
+    assert!(installed("own_logs", &logs));
+    assert_eq!(fs::read_to_string(logs.join("access.log")).unwrap(), "line\n");
+
+    let state = dir.file("lib/weir");
+    assert!(installed("own_state", &state));
+    fs::create_dir(state.join("proxy_temp")).unwrap();
+    symlink(dir.path(), state.join("fastcgi_temp")).unwrap();
+    lchown(state.join("fastcgi_temp"), Some(www), None).unwrap();
+    for open in [&state, &state.join("proxy_temp")] {
+        fs::set_permissions(open, Permissions::from_mode(0o777)).unwrap();
+    }
+    assert!(installed("own_state", &state));
+    assert_eq!(about(&state), (0, 0, 0o755));
+    assert_eq!(about(&state.join("proxy_temp")), (0, 0, 0o700));
+    assert!(!state.join("fastcgi_temp").is_symlink());
+
+    assert_eq!((about(&secret), dir.read("secret")), (before, "root's".into()));
+    // Logs that are rotated, and a service without the package's script, come to the same.
+    assert!(read("packaging/debian/weir.logrotate").contains("create 0640 www-data adm"));
+    let unit = read("packaging/debian/weir.service");
+    assert!(unit.contains("StateDirectory=weir\nStateDirectoryMode=0755\n"));
+}
