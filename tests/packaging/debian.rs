@@ -9,7 +9,8 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use weir_testkit::{Dir, Process, Server, listen, run};
+use rustix::process::{Pid, Signal, kill_process};
+use weir_testkit::{Dir, Process, Server, ask_until, listen, run, until, wait_end};
 
 use super::{WEIR, read};
 
@@ -75,6 +76,33 @@ fn a_stop_of_the_unit_waits_for_requests_in_progress() {
     assert_eq!(asking.join().unwrap().body(), "done");
     assert!(server.wait().success());
     assert!(stop.wait().success());
+}
+
+#[test]
+fn a_reload_of_the_unit_is_for_the_program_that_an_upgrade_has_started() {
+    let (server, is_asked, go) = holding();
+    let mut client = server.connect();
+    let asking = thread::spawn(move || client.get("/held"));
+    is_asked.recv().unwrap();
+    let (old, pid) = (server.pid(), || server.dir().read("nginx.pid").trim().to_owned());
+    server.signal(Signal::USR2);
+    assert!(until(server.dir().path(), || !["", &old.to_string()].contains(&&*pid())));
+    let new = Pid::from_raw(pid().parse().unwrap()).unwrap();
+    server.wait_log("start worker process ", 2);
+    server.signal(Signal::QUIT);
+    server.wait_log("gracefully shutting down", 1);
+
+    // The old one is still there for its request.
+    server.configure("events { } http { server { listen 127.0.0.1:%%PORT%%; return 200 new; } }");
+    for n in 0..2 {
+        assert!(line("ExecReload", n, &server).status().unwrap().success());
+    }
+    let is_new = ask_until(|| server.get("/").body() == "new");
+    go.send(()).unwrap();
+    assert_eq!(asking.join().unwrap().body(), "done");
+    kill_process(new, Signal::QUIT).unwrap();
+    wait_end(new.as_raw_nonzero().get());
+    assert!(is_new, "the old configuration is served");
 }
 
 #[test]
