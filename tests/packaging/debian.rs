@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -14,13 +14,22 @@ use weir_testkit::{Dir, Process, Server, ask_until, listen, run, until, wait_end
 
 use super::{WEIR, read};
 
+/// A function of the package's installation with these words. Programs in `dir` come first, and the state of systemd's helper is there.
+fn shell(function: &str, words: &[&str], dir: &Path) -> Output {
+    let script = read("packaging/debian/postinst");
+    let of = |name: &str| {
+        let body = &script[script.find(&format!("\n{name}() {{")).expect("the function")..];
+        body[..body.find("\n}\n").expect("its end") + 3].to_owned()
+    };
+    let text =
+        format!("PATH=\"$0:$PATH\"\n{}\n{}\n{function} \"$@\"", of("nginx_is_here"), of(function));
+    let text = text.replace("/var/lib/systemd/", &format!("{}/", dir.display()));
+    run("sh", [&["-ec", &text, dir.to_str().unwrap()], words].concat())
+}
+
 /// What the package's installation does with a directory.
 fn installed(function: &str, dir: &Path) -> bool {
-    let script = read("packaging/debian/postinst");
-    let from = script.find(&format!("{function}() {{")).expect("the function");
-    let body = &script[from..];
-    let body = &body[..body.find("\n}\n").expect("its end") + 3];
-    run("sh", ["-ec", &format!("{body}{function} \"$0\""), dir.to_str().unwrap()]).status.success()
+    shell(function, &[dir.to_str().unwrap()], Path::new("/nowhere")).status.success()
 }
 
 /// A line of the unit, for a server of a test instead of the machine's.
@@ -103,6 +112,64 @@ fn a_reload_of_the_unit_is_for_the_program_that_an_upgrade_has_started() {
     kill_process(new, Signal::QUIT).unwrap();
     wait_end(new.as_raw_nonzero().get());
     assert!(is_new, "the old configuration is served");
+}
+
+/// What a function of the package's installation has done on a machine where these calls of systemd's tools fail.
+fn done(function: &str, words: &[&str], failing: &[&str], has_state: bool) -> String {
+    let dir = Dir::new();
+    dir.write("failing", failing.join("\n") + "\n");
+    let tool = "#!/bin/sh\ncall=\"${0##*/} $*\"\necho \"$call\" >> \"${0%/*}/calls\"\n! grep -qxF \"$call\" \"${0%/*}/failing\"\n";
+    for name in ["systemctl", "deb-systemd-helper", "deb-systemd-invoke", "take_over"] {
+        let path = dir.write(name, tool);
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    if has_state {
+        dir.write("deb-systemd-helper-enabled/weir.service.dsh-also", "");
+    }
+    let said = shell(function, words, dir.path());
+    // No failure of the unit makes one of the installation.
+    assert!(said.status.success(), "{failing:?}: {said:?}");
+    let calls = dir.read("calls");
+    let effects =
+        calls.lines().filter(|call| !call.contains("--quiet") && !call.contains("update-state"));
+    let told = String::from_utf8(said.stdout).unwrap();
+    effects.chain(told.lines()).collect::<Vec<_>>().join("; ")
+}
+
+const NGINX_SERVES: &str = "systemctl --quiet is-active nginx.service";
+const NGINX_WILL: &str = "systemctl --quiet is-enabled nginx.service";
+const WEIR_SERVES: &str = "systemctl --quiet is-active weir.service";
+const WAS_ENABLED: &str = "deb-systemd-helper --quiet was-enabled weir.service";
+const ENABLE: &str = "deb-systemd-helper enable weir.service";
+
+#[test]
+fn the_package_enables_its_unit_once_and_not_beside_nginx() {
+    let told = done("enable_unit", &[""], &[], false);
+    assert!(told.starts_with("weir: nginx serves. To put weir in its place: "), "{told}");
+    assert_eq!(done("enable_unit", &[""], &[NGINX_SERVES], false), told);
+    let alone = [NGINX_SERVES, NGINX_WILL];
+    assert_eq!(done("enable_unit", &[""], &alone, false), ENABLE);
+    // An upgrade, and an installation after a removal, find the state of before, of this or of an earlier version.
+    assert_eq!(done("enable_unit", &["0.1.0-1"], &[], true), ENABLE);
+    assert_eq!(done("enable_unit", &["0.1.0-1"], &[WAS_ENABLED], true), "");
+    assert_eq!(done("enable_unit", &["0.1.0-1"], &[], false), "");
+}
+
+#[test]
+fn an_upgrade_of_the_package_ends_no_server_that_the_configuration_would_not_start() {
+    assert_eq!(done("serve", &[], &[], true), "take_over ");
+    let (reload, restart) = ("systemctl reload weir.service", "systemctl restart weir.service");
+    let renewed = done("serve", &[], &["take_over "], true);
+    assert_eq!(renewed, format!("take_over ; {reload}; {restart}"));
+    let kept = done("serve", &[], &["take_over ", reload], true);
+    let told = kept.strip_prefix(&format!("take_over ; {reload}; ")).expect("no restart");
+    assert!(told.starts_with("weir: the earlier program serves on."), "{told}");
+    // One that does not run starts where its unit is enabled, unless nginx serves.
+    assert_eq!(done("serve", &[], &[WEIR_SERVES], true), "");
+    let start = "deb-systemd-invoke start weir.service";
+    assert_eq!(done("serve", &[], &[WEIR_SERVES, NGINX_SERVES], true), start);
+    let failed = done("serve", &[], &[WEIR_SERVES, NGINX_SERVES, start], true);
+    assert!(failed.ends_with("weir: it does not start; journalctl -u weir says why"), "{failed}");
 }
 
 #[test]
