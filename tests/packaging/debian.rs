@@ -236,3 +236,15 @@ fn the_package_keeps_directories_from_the_workers_user() {
     let unit = read("packaging/debian/weir.service");
     assert!(unit.contains("StateDirectory=weir\nStateDirectoryMode=0755\n"));
 }
+
+#[test]
+fn the_package_has_a_page_of_the_manual_for_each_tool() {
+    let build = read("packaging/build");
+    let names = build.lines().find_map(|line| line.strip_prefix("\"$weir\" -h 2>&1 | "));
+    let names = names.and_then(|rest| rest.split(" | ").next()).expect("how names are found");
+    let found = run("sh", ["-c", &format!("\"$0\" -h 2>&1 | {names}"), WEIR]);
+    let said = String::from_utf8(run(WEIR, ["-V"]).stderr).unwrap();
+    let tools = said.lines().find_map(|line| line.strip_prefix("tools: ")).expect("the tools");
+    let found = String::from_utf8(found.stdout).unwrap();
+    assert_eq!(found.lines().collect::<Vec<_>>(), tools.split(' ').collect::<Vec<_>>());
+}
