@@ -4,12 +4,13 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Instant;
 
 use weir_testkit::{PATIENCE, Server, fastcgi, listen};
 
-use super::start;
 use super::talk::{echo, upstream};
+use super::{WEIR, start};
 
 const DATE: &str = "Sat, 28 Nov 2026 10:00:00 GMT";
 
@@ -218,6 +219,53 @@ fn a_small_buffer_that_is_full_does_not_wait() {
         read_until(&mut client, &"a".repeat(1000));
         seen.send(()).unwrap();
         read_until(&mut client, &"b".repeat(1000));
+    }
+}
+
+/// A server sends an answer byte by byte, to a client that does not read or for a cache. Each byte
+/// would keep a buffer of a whole read.
+#[test]
+fn an_answer_in_small_pieces_takes_little_memory() {
+    const BULK: usize = 1_000_000;
+    const PIECES: usize = 20_000;
+    let (sent, news) = channel::<()>();
+    let sent = Mutex::new(sent);
+    let port = upstream(move |talk| {
+        talk.head();
+        talk.reader.get_ref().set_nodelay(true).unwrap();
+        talk.say("HTTP/1.0 200 OK\r\n\r\n");
+        // What the sockets on the way to the client take.
+        talk.say(vec![b'a'; BULK]);
+        for _ in 0..PIECES {
+            talk.say("b");
+            thread::yield_now();
+        }
+        let _ = sent.lock().unwrap().send(());
+    });
+    let cache = "proxy_cache_path %%DIR%%/cache keys_zone=z:1m;";
+    for kept in ["", "proxy_cache z; proxy_cache_valid any 1m;"] {
+        let server = Server::start(
+            WEIR,
+            &format!(
+                "events {{}} http {{ {cache} server {{ listen 127.0.0.1:%%PORT%% sndbuf=8k;
+                     location / {{ proxy_pass http://127.0.0.1:{port}; proxy_buffers 8 16k; {kept} }} }} }}"
+            ),
+        );
+        let worker = server.workers()[0];
+        let peak = || {
+            let status = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+            line.trim().trim_end_matches(" kB").parse::<usize>().unwrap()
+        };
+        let before = peak();
+        let mut client = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        client.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        news.recv_timeout(PATIENCE).unwrap();
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).unwrap();
+        assert!(answer.ends_with(&[b'b'; PIECES]), "{}", answer.len());
+        let more = peak() - before;
+        assert!(more < 64 * 1024, "{more} KiB more, {kept}");
     }
 }
 

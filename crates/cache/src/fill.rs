@@ -36,6 +36,9 @@ pub struct Asked {
     pub since: u32,
 }
 
+/// Pieces are joined up to this share of the limit.
+const SHORT: u64 = 128;
+
 /// Readers wait until they can have answers up to this length completely.
 const SMALL: u64 = 64 * 1024;
 
@@ -158,10 +161,8 @@ impl Fill {
     /// Adds a piece of the body.
     pub fn push(&self, piece: Bytes) {
         if !piece.is_empty() {
-            self.change(|s| {
-                s.received += piece.len() as u64;
-                s.pieces.push_back(piece);
-            });
+            let short = self.limit / SHORT;
+            self.change(|s| s.add(piece, short));
         }
     }
 
@@ -195,7 +196,7 @@ impl Fill {
             // If memory is full, fewer bytes are enough: the fetching request waits for room that
             // only writing makes.
             let enough = unwritten >= least || (unwritten > 0 && s.is_full(limit));
-            (enough || s.end.is_some()).then(|| (s.from(s.written), s.written, s.end))
+            (enough || s.end.is_some()).then(|| (s.from(s.written).collect(), s.written, s.end))
         })
         .await
     }
@@ -218,7 +219,7 @@ impl Fill {
     pub fn store_failed(&self) {
         self.change(|s| {
             if !std::mem::replace(&mut s.storeless, true) && s.joined > 0 {
-                s.tail = s.from(s.written);
+                s.tail = s.from(s.written).collect();
             }
         });
     }
@@ -412,6 +413,18 @@ impl FillState {
         self.received - self.start >= limit.max(1)
     }
 
+    /// Adds a piece. Pieces are copied into one up to the length `short`: the buffer of each may be
+    /// much longer, and readers look through all pieces.
+    fn add(&mut self, piece: Bytes, short: u64) {
+        self.received += piece.len() as u64;
+        match self.pieces.back_mut() {
+            Some(last) if (last.len() + piece.len()) as u64 <= short => {
+                *last = Bytes::from([&last[..], &piece].concat());
+            }
+            _ => self.pieces.push_back(piece),
+        }
+    }
+
     /// Drops pieces that are not needed in memory. After the end, no more room is needed.
     fn trim(&mut self, limit: u64) {
         while self.end.is_none() && self.is_full(limit) {
@@ -427,17 +440,13 @@ impl FillState {
     }
 
     /// The bytes in memory from this offset on.
-    fn from(&self, at: u64) -> Vec<Bytes> {
-        let mut start = self.start;
-        let mut out = Vec::new();
-        for piece in &self.pieces {
-            let end = start + piece.len() as u64;
-            if end > at {
-                out.push(piece.slice((at.max(start) - start) as usize..));
-            }
-            start = end;
-        }
-        out
+    fn from(&self, at: u64) -> impl Iterator<Item = Bytes> {
+        let mut end = self.start;
+        self.pieces.iter().filter_map(move |piece| {
+            let start = end;
+            end += piece.len() as u64;
+            (end > at).then(|| piece.slice((at.max(start) - start) as usize..))
+        })
     }
 
     fn piece(&self, at: u64, own: bool) -> Option<FillPiece> {
@@ -458,7 +467,7 @@ impl FillState {
             return Some(FillPiece::Data(segment));
         }
         if at < self.received {
-            return self.from(at).into_iter().next().map(|bytes| FillPiece::Data(bytes.into()));
+            return self.from(at).next().map(|bytes| FillPiece::Data(bytes.into()));
         }
         self.end.map(FillPiece::End)
     }

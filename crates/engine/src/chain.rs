@@ -171,6 +171,18 @@ impl Chain {
         }
     }
 
+    /// Copies bytes to the end of the last segment, if that is a buffer with room for them. False
+    /// if it is not. So many short pieces share one buffer.
+    pub fn extend_last(&mut self, bytes: &[u8]) -> bool {
+        let last = self.rest.back_mut().or(self.first.as_mut());
+        let Some(Segment::Buf { buf, .. }) = last else { return false };
+        let fits = buf.capacity() - buf.len() >= bytes.len();
+        if fits {
+            buf.extend_from_slice(bytes);
+        }
+        fits
+    }
+
     /// Moves all of `other` to the end of this chain.
     pub fn append(&mut self, other: &mut Chain) {
         if let Some(first) = other.first.take() {
@@ -331,6 +343,19 @@ mod tests {
         chain.push(&b"ab"[..]);
         chain.push_front(Vec::new());
         assert_eq!(chain.len(), 2);
+    }
+
+    #[test]
+    fn short_pieces_share_a_buffer() {
+        let mut chain = Chain::new();
+        assert!(!chain.extend_last(b"a"), "there is no buffer");
+        let mut buf = Vec::with_capacity(4);
+        buf.push(b'a');
+        chain.push(buf);
+        assert!(chain.extend_last(b"bcd") && !chain.extend_last(b"e"));
+        chain.push(&b"e"[..]);
+        assert!(!chain.extend_last(b"f"), "static bytes do not grow");
+        assert_eq!((memory(&chain), chain.segments().count()), (b"abcde".to_vec(), 2));
     }
 
     #[test]

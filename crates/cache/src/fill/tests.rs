@@ -125,7 +125,7 @@ proptest! {
     #[test]
     fn readers_get_everything(
         pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..30), 1..20),
-        limit in 0u64..60,
+        limit in prop_oneof![0u64..60, 1000u64..8000],
         steps in prop::collection::vec(0u8..4, 0..80),
         disk_fails in any::<bool>(),
         differs_at in any::<prop::sample::Index>(),
@@ -197,6 +197,25 @@ proptest! {
         }
         prop_assert_eq!(all_known(rest, asked), expected);
     }
+}
+
+/// A server may send an answer byte by byte, each in a buffer of its own.
+#[test]
+fn short_pieces_do_not_keep_their_buffers() {
+    let fill = Fill::new(512 * 1024, Asked::default());
+    fill.set_head(Arc::default(), None);
+    let mut own = fill.own_reader();
+    let mut had = Vec::new();
+    for n in 0..10_000u32 {
+        let mut buf = Vec::with_capacity(32 * 1024);
+        buf.push(n as u8);
+        fill.push(buf.into());
+        let Some(FillPiece::Data(segment)) = own.next_now() else { panic!("nothing at {n}") };
+        had.extend(bytes(&segment));
+    }
+    assert_eq!(had, (0..10_000u32).map(|n| n as u8).collect::<Vec<_>>());
+    let state = fill.lock();
+    assert_eq!(state.pieces.len(), 10_000usize.div_ceil(4096));
 }
 
 #[test]

@@ -474,7 +474,7 @@ impl<'p, P: Protocol> Source<'p, P> {
             // Copied: a slow server must not fill memory with nearly empty buffers.
             self.queue.push(Bytes::copy_from_slice(&buf));
             self.handle.give_buf(buf);
-        } else if buf.is_empty() {
+        } else if buf.is_empty() || buf.len() <= SMALL && self.queue.extend_last(&buf) {
             self.handle.give_buf(buf);
         } else {
             self.queue.push(buf);
@@ -487,5 +487,6 @@ impl<'p, P: Protocol> Source<'p, P> {
     }
 }
 
-/// Pieces up to this size are not copied here. They are copied behind the head when they are sent.
+/// A piece up to this size is copied only behind data that wait for the client already. Otherwise
+/// it is copied behind the head when it is sent.
 const SMALL: usize = 4096;
