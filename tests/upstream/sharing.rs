@@ -132,6 +132,47 @@ fn a_request_without_a_free_server_waits_in_the_queue() {
     assert_eq!(queue(), ([0, 2, 2, 1, 0], 2));
 }
 
+/// Only the first request of a queue looks for a server from time to time. Thousands that wait would
+/// keep a loop busy.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "it measures what a loop does in a time")]
+fn those_that_wait_sleep() {
+    const CLIENTS: usize = 50;
+    const COPIES: usize = 100;
+    let origin = Slow::new();
+    let port = origin.port;
+    let mirrors = "mirror /copy;".repeat(COPIES);
+    let http = format!(
+        "upstream u {{ zone u 64k; server 127.0.0.1:{port} max_conns=1; queue 10000 timeout=1m; }}
+         server {{ listen 127.0.0.1:%%PORT1%%; location /json {{ weir_status json; }}
+             location / {{ {mirrors} empty_gif; }} location /copy {{ proxy_pass http://u; }} }}"
+    );
+    let server = start("worker_processes 1; worker_threads 1;", &http);
+    let _first = ask(&server);
+    let _answer = origin.asked();
+    let mut clients: Vec<Client> =
+        (0..CLIENTS).map(|_| Client::connect(server.port_at(1))).collect();
+    for client in &mut clients {
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    let waiting = || {
+        let text = Client::connect(server.port_at(1)).get("/json").body();
+        let page: serde_json::Value = serde_json::from_str(&text).unwrap();
+        page["queues"]["u"]["waiting"].as_u64()
+    };
+    assert!(ask_until(|| waiting() == Some((CLIENTS * COPIES) as u64)), "{:?}", waiting());
+    let worker = server.workers()[0];
+    let ticks = || {
+        let stat = std::fs::read_to_string(format!("/proc/{worker}/stat")).unwrap();
+        let numbers = stat.rsplit_once(')').unwrap().1.split_whitespace();
+        numbers.skip(11).take(2).map(|n| n.parse::<u64>().unwrap()).sum::<u64>()
+    };
+    let before = ticks();
+    std::thread::sleep(Duration::from_secs(1));
+    let used = ticks() - before;
+    assert!(used < 30, "{used} hundredths of a second");
+}
+
 #[test]
 fn waiting_has_its_time() {
     let origin = Slow::new();

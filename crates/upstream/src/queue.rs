@@ -20,6 +20,13 @@ struct QueuedRequest {
     waker: Option<Waker>,
 }
 
+impl QueueState {
+    /// Where a request stands. Tickets rise along the queue.
+    fn position(&self, ticket: u64) -> Option<usize> {
+        self.waiting.binary_search_by_key(&ticket, |request| request.ticket).ok()
+    }
+}
+
 impl Queue {
     /// Appends a request and returns its ticket. `None` if `most` requests wait already. The caller
     /// must [leave](Queue::leave) the queue.
@@ -39,15 +46,19 @@ impl Queue {
     pub fn is_first(&self, ticket: u64, waker: &Waker) -> bool {
         let mut state = self.lock();
         let first = state.waiting.front().is_none_or(|request| request.ticket == ticket);
-        if let Some(request) = state.waiting.iter_mut().find(|request| request.ticket == ticket) {
-            request.waker = Some(waker.clone());
+        if let Some(at) = state.position(ticket) {
+            state.waiting[at].waker = Some(waker.clone());
         }
         first
     }
 
     /// Removes a request and wakes the first of the rest.
     pub fn leave(&self, ticket: u64) {
-        self.lock().waiting.retain(|request| request.ticket != ticket);
+        let mut state = self.lock();
+        if let Some(at) = state.position(ticket) {
+            state.waiting.remove(at);
+        }
+        drop(state);
         self.wake_first();
     }
 

@@ -75,13 +75,19 @@ async fn turn(
 ) -> Option<Picked> {
     let handle = &r.event_loop.handle;
     let until = handle.now() + timeout;
+    // Only the first request looks for a server. The others have nothing to do until it leaves.
+    let is_first = poll_fn(|cx| match place.queue.is_first(place.ticket, cx.waker()) {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    });
+    if let Either::Right(()) = either(is_first, handle.sleep_until(until)).await {
+        return None;
+    }
     loop {
         let picked = poll_fn(|cx| {
             // The waker is registered before the check, so that a server that is returned in
             // between is not missed.
-            if !place.queue.is_first(place.ticket, cx.waker()) {
-                return Poll::Pending;
-            }
+            place.queue.is_first(place.ticket, cx.waker());
             let mut now = choice.clone();
             match group.pick(&mut now, handle.now()) {
                 Some(picked) => {
