@@ -1,7 +1,7 @@
 //! A program of the operator that publishes and removes records.
 //!
-//! It runs without a shell, with the user and environment of the workers, in a process group of its own. At its deadline
-//! the whole group is killed.
+//! It runs without a shell, with the user and environment of the workers, in a process group of its own, and begins with
+//! no signal blocked or ignored. At its deadline the whole group is killed.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -106,9 +106,8 @@ impl Hook {
             command.env("PATH", PATH);
         }
         command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
-        let child = command.process_group(0).spawn()?;
-        // Closes this process' writing ends of the pipe.
-        drop(command);
+        command.process_group(0);
+        weir_sys::process::with_clean_signals(&mut command);
         let (send, output) = mpsc::channel();
         thread::Builder::new().name("weir: acme hook".to_owned()).spawn(move || {
             let (mut kept, mut buffer) = (Vec::new(), [0; 1024]);
@@ -120,6 +119,8 @@ impl Hook {
                 let _ = send.send(kept.clone());
             }
         })?;
+        let child = command.spawn()?;
+        // `command` has this process' writing ends of the pipe. They close here, or on an error.
         Ok((child, output))
     }
 }
@@ -159,6 +160,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
     use std::sync::{Mutex, PoisonError};
+    use weir_sys::signal::SignalSet;
     use weir_testkit::Dir;
 
     /// A new process has each file of this one open for a moment, and no program runs that is open to be written.
@@ -185,6 +187,18 @@ mod tests {
         run(&hook(&dir, &script, Duration::from_secs(30))).unwrap();
         let wanted = "<a b>\n<$(id)>\n<present>\n<_acme-challenge.a.org.>\n<-x>\n";
         assert_eq!(dir.read("out"), wanted);
+    }
+
+    #[test]
+    fn a_hook_of_a_worker_begins_with_no_signal_blocked() {
+        let dir = Dir::new();
+        // As in each thread of a worker, which reads its signals from a descriptor.
+        let blocked = [Signal::TERM, Signal::ALARM, Signal::CHILD].map(Signal::as_raw);
+        SignalSet::new(&blocked).block().unwrap();
+        let out = dir.file("out").display().to_string();
+        let script = format!("grep SigBlk /proc/self/status > {out}");
+        run(&hook(&dir, &script, Duration::from_secs(30))).unwrap();
+        assert_eq!(dir.read("out"), "SigBlk:\t0000000000000000\n");
     }
 
     #[test]
