@@ -144,6 +144,18 @@ fn option_d_finds_the_longest_match_and_no_groups() {
 }
 
 #[test]
+fn option_a_leaves_verbs_at_the_start_and_a_comment_at_the_end_of_a_pattern() {
+    let script = r#"
+        for _, option in ipairs { "a", "aD", "ad", "D", "" } do
+            ngx.say(ngx.re.find("ab", "(*UTF8)(*UCP)b|ab", option))
+            ngx.say(ngx.re.find("ab", "b | ab # all", option .. "x"))
+            ngx.say(ngx.re.find("ab", "b", option))
+        end"#;
+    let anchored = "12\n12\nnil\n".repeat(3);
+    assert_eq!(said(script), anchored + &"12\n12\n22\n".repeat(2));
+}
+
+#[test]
 fn patterns_match_and_replace() {
     let script = r#"
         local m = ngx.re.match("hello, 1234", "([a-z]+), (?<num>[0-9]+)(x)?", "jo")

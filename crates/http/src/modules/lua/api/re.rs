@@ -273,22 +273,21 @@ fn compile(pattern: &[u8], options: &[u8], limit: Option<u64>) -> Result<Pattern
     }
     let mut text = limit.map(|n| format!("(*LIMIT_MATCH={n})").into_bytes()).unwrap_or_default();
     let is_utf = has(b'u') || has(b'U');
-    let start = text.len();
-    if has(b'D') {
-        text.extend_from_slice(b"(?J)");
-    }
-    if has(b'a') {
-        // Option `a` anchors the match at the start of the search.
-        text.extend_from_slice(b"\\G");
-    }
     let of_javascript = has(b'J').then(|| with_points(pattern));
     let pattern = of_javascript.as_deref().unwrap_or(pattern);
     let of_bytes = (!is_utf && std::str::from_utf8(pattern).is_err()).then(|| as_text(pattern));
     let pattern = of_bytes.as_deref().unwrap_or(pattern);
-    match text.len() == start {
-        true => text.extend_from_slice(pattern),
-        false => text.extend_from_slice(&[b"(?:", pattern, b")"].concat()),
+    let (verbs, pattern) = behind_verbs(pattern);
+    text.extend_from_slice(verbs);
+    if has(b'D') {
+        text.extend_from_slice(b"(?J)");
     }
+    text.extend_from_slice(&match has(b'a') {
+        // Option `a` anchors the match at the start of the search. With `x`, a comment may end the
+        // pattern.
+        true => [&b"\\G(?:"[..], pattern, if has(b'x') { b"\n)" } else { b")" }].concat(),
+        false => pattern.to_vec(),
+    });
     let (regex, _) = compile_with(&text, |builder| {
         builder.caseless(has(b'i')).multi_line(has(b'm')).dotall(has(b's')).extended(has(b'x'));
         builder.utf(is_utf).max_jit_stack_size(STACK.get());
@@ -304,6 +303,13 @@ fn compile(pattern: &[u8], options: &[u8], limit: Option<u64>) -> Result<Pattern
     let of = |code: i32| format!("pcre_compile() failed: {code}");
     let dfa = has(b'd').then(|| Dfa::new(regex.as_str(), read)).transpose().map_err(of)?;
     Ok(Pattern { regex, dfa, is_utf, spare: Cell::default() })
+}
+
+/// The verbs at the start of a pattern, such as `(*UTF8)`, which count only there, and the rest.
+fn behind_verbs(pattern: &[u8]) -> (&[u8], &[u8]) {
+    let verbs = pattern.split(|byte| *byte == b')').take_while(|verb| verb.starts_with(b"(*"));
+    let length = verbs.map(|verb| verb.len() + 1).sum::<usize>();
+    pattern.split_at(length.min(pattern.len()))
 }
 
 /// A pattern that is not UTF-8, as a text in which bytes from 0x80 on are escapes such as `\xE9`.
