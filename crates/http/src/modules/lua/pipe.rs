@@ -21,7 +21,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, test_kill_process};
 use weir_engine::{Datagram, Either, Handle, either};
 
-use super::socket::{Pattern, SocketError};
+use super::socket::{Pattern, Searched, SocketError};
 
 /// The default timeout.
 const USUAL: Duration = Duration::from_secs(10);
@@ -363,8 +363,10 @@ impl PipeEnd {
     /// Reads what the pattern asks for.
     pub async fn read(&self, handle: &Handle, pattern: &Pattern) -> Read {
         let _busy = Busy::new(&self.is_busy, "reading").map_err(|busy| (busy, Vec::new()))?;
+        let mut searched = Searched::default();
         loop {
-            if let Some((found, _)) = pattern.take(&mut self.unread.borrow_mut()) {
+            let found = pattern.take(&mut self.unread.borrow_mut(), &mut searched);
+            if let Some((found, _)) = found {
                 return Ok(found);
             }
             let Some(pipe) = self.pipe.borrow().clone() else {

@@ -10,7 +10,7 @@ use super::{RoutineState, ScriptOutcome, ScriptRun, ready, received_reply, refus
 use crate::body::RequestBodyError;
 use crate::modules::lua::answer;
 use crate::modules::lua::conf::CONF;
-use crate::modules::lua::socket::{BodySocket, Pattern, Received, SocketError};
+use crate::modules::lua::socket::{BodySocket, Pattern, Received, Searched, SocketError};
 use crate::modules::lua::yield_request::Exit;
 use crate::request::Request;
 
@@ -24,9 +24,16 @@ pub(super) struct Reading {
 #[derive(Clone)]
 enum Wanted {
     /// A part, read through `ngx.req.socket`.
-    Part(Rc<BodySocket>, Pattern),
+    Part(Part),
     /// All of it, read by `ngx.req.read_body`.
     All,
+}
+
+#[derive(Clone)]
+struct Part {
+    socket: Rc<BodySocket>,
+    pattern: Pattern,
+    searched: Searched,
 }
 
 impl Reading {
@@ -55,7 +62,9 @@ impl ScriptRun<'_> {
         let state = match self.subject.request_mut() {
             Some(r) if !is_busy => match answer::context(r).body_socket.clone() {
                 Some(socket) => match socket.begin(r).await {
-                    Ok(()) => of_what_came(r, socket, pattern),
+                    Ok(()) => {
+                        of_what_came(r, Part { socket, pattern, searched: Searched::default() })
+                    }
                     Err(failed) => ended(r, Err((failed, Vec::new()))),
                 },
                 None => refused("closed"),
@@ -110,7 +119,7 @@ impl ScriptRun<'_> {
         let i = self.routines.iter().position(|routine| reads(&routine.state))?;
         let reading = self.reading()?;
         let r = self.subject.request_mut()?;
-        let Wanted::Part(socket, pattern) = reading.what.clone() else {
+        let Wanted::Part(part) = reading.what.clone() else {
             if !in_time {
                 r.body_timed_out();
             }
@@ -118,12 +127,12 @@ impl ScriptRun<'_> {
             return self.gathered(i, read);
         };
         let more = match in_time {
-            true => socket.more(r).await,
+            true => part.socket.more(r).await,
             false => Err(SocketError::Timeout),
         };
         let state = match more {
-            Ok(()) => of_what_came(r, socket, pattern),
-            Err(failed) => ended(r, Err(socket.give_up(failed))),
+            Ok(()) => of_what_came(r, part),
+            Err(failed) => ended(r, Err(part.socket.give_up(failed))),
         };
         self.set(i, state);
         None
@@ -131,12 +140,13 @@ impl ScriptRun<'_> {
 }
 
 /// The state of a coroutine after a receive: done, or waiting for more.
-fn of_what_came(r: &mut Request, socket: Rc<BodySocket>, pattern: Pattern) -> RoutineState {
-    match socket.received(r, &pattern) {
+fn of_what_came(r: &mut Request, mut part: Part) -> RoutineState {
+    let Part { socket, pattern, searched } = &mut part;
+    match socket.received(r, pattern, searched) {
         Some(received) => ended(r, received),
         None => {
             let until = r.event_loop.handle.now() + socket.timeout();
-            RoutineState::Reading(Rc::new(Reading { what: Wanted::Part(socket, pattern), until }))
+            RoutineState::Reading(Rc::new(Reading { what: Wanted::Part(part), until }))
         }
     }
 }

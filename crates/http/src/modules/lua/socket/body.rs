@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use super::{Pattern, Received, SocketError};
+use super::{Pattern, Received, Searched, SocketError};
 use crate::body::RequestBodyError;
 use crate::request::Request;
 
@@ -53,9 +53,14 @@ impl BodySocket {
     }
 
     /// Receives what the pattern asks for. `None` if more of the body must arrive first.
-    pub fn received(&self, r: &mut Request, pattern: &Pattern) -> Option<Received> {
+    pub fn received(
+        &self,
+        r: &mut Request,
+        pattern: &Pattern,
+        searched: &mut Searched,
+    ) -> Option<Received> {
         let failed = loop {
-            let found = pattern.take(&mut self.unread.borrow_mut());
+            let found = pattern.take(&mut self.unread.borrow_mut(), searched);
             if let Some(found) = found {
                 return Some(Ok(found));
             }

@@ -31,7 +31,7 @@ mod udp;
 pub use body::BodySocket;
 pub use error::SocketError;
 pub use own::{CloseWithRequest, OwnSockets};
-pub use pattern::Pattern;
+pub use pattern::{Pattern, Searched};
 use pools::{Idle, PoolSize, Slot};
 pub use pools::{PoolOptions, Pools};
 pub use udp::UdpSocket;
@@ -383,8 +383,9 @@ impl Socket {
         let connection =
             self.connection.borrow().clone().ok_or_else(|| without(SocketError::Closed))?;
         let _busy = Busy::new(&self.receiving, "reading").map_err(without)?;
+        let mut searched = Searched::default();
         loop {
-            let found = pattern.take(&mut connection.unread.borrow_mut());
+            let found = pattern.take(&mut connection.unread.borrow_mut(), &mut searched);
             if let Some(found) = found {
                 connection.receive_aborted.set(false);
                 return Ok(found);

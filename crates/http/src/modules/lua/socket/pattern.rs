@@ -24,14 +24,26 @@ pub enum Pattern {
     },
 }
 
+/// How far one receive has searched the unread bytes. More bytes may be added behind them, and are
+/// searched alone.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Searched {
+    /// The bytes that were searched.
+    at: usize,
+    /// For a piece: the delimiter's bytes that were matched at the end of those, and the number of
+    /// bytes before that match.
+    matched: usize,
+    len: usize,
+}
+
 impl Pattern {
     /// Takes the result out of the unread bytes, if there are enough. The flag says whether a
     /// delimiter was reached.
-    pub fn take(&self, unread: &mut Vec<u8>) -> Option<(Vec<u8>, bool)> {
+    pub fn take(&self, unread: &mut Vec<u8>, searched: &mut Searched) -> Option<(Vec<u8>, bool)> {
         if let Pattern::Peek(n) = self {
             return unread.get(..*n).map(|first| (first.to_vec(), true));
         }
-        let (keep, taken, reached) = self.found(unread)?;
+        let (keep, taken, reached) = self.found(unread, searched)?;
         let rest = unread.split_off(taken.min(unread.len()));
         let mut found = std::mem::replace(unread, rest);
         found.truncate(keep);
@@ -43,10 +55,10 @@ impl Pattern {
 
     /// The length of the result, the number of bytes to remove, and whether a delimiter was
     /// reached.
-    fn found(&self, unread: &[u8]) -> Option<(usize, usize, bool)> {
+    fn found(&self, unread: &[u8], searched: &mut Searched) -> Option<(usize, usize, bool)> {
         match self {
             Pattern::Line => {
-                let at = memchr::memchr(b'\n', unread)?;
+                let at = searched.find(unread, b"\n")?;
                 Some((at, at + 1, true))
             }
             Pattern::All | Pattern::Peek(_) => None,
@@ -57,14 +69,23 @@ impl Pattern {
             }
             Pattern::Until { mark, inclusive, most } => {
                 let found = match most {
-                    Some(most) => piece(unread, mark, *most)?,
-                    None => MarkedPiece { len: memchr::memmem::find(unread, mark)?, ended: true },
+                    Some(most) => piece(unread, mark, *most, searched)?,
+                    None => MarkedPiece { len: searched.find(unread, mark)?, ended: true },
                 };
                 let MarkedPiece { len, ended } = found;
                 let end = if ended { len + mark.len() } else { len };
                 Some((if *inclusive { end } else { len }, end, ended))
             }
         }
+    }
+}
+
+impl Searched {
+    /// The place of a delimiter, which may begin in the bytes that were searched.
+    fn find(&mut self, unread: &[u8], mark: &[u8]) -> Option<usize> {
+        let from = self.at.saturating_sub(mark.len().saturating_sub(1));
+        self.at = unread.len();
+        memchr::memmem::find(unread.get(from..)?, mark).map(|at| from + at)
     }
 }
 
@@ -77,27 +98,31 @@ struct MarkedPiece {
 
 /// A piece of about `most` bytes. As in OpenResty, bytes that look like the delimiter's beginning
 /// but are not stay together, and a delimiter after a full piece is left for the next one.
-fn piece(unread: &[u8], mark: &[u8], most: usize) -> Option<MarkedPiece> {
+fn piece(
+    unread: &[u8],
+    mark: &[u8],
+    most: usize,
+    Searched { at, matched, len }: &mut Searched,
+) -> Option<MarkedPiece> {
     let borders = borders(mark);
-    // The matched length of the delimiter, and the number of bytes before that match.
-    let (mut matched, mut len) = (0, 0);
-    for byte in unread {
-        while matched > 0 && mark.get(matched) != Some(byte) {
-            let shorter = borders.get(matched).copied().unwrap_or(0);
-            (len, matched) = (len + matched - shorter, shorter);
+    for byte in unread.get(*at..)? {
+        *at += 1;
+        while *matched > 0 && mark.get(*matched) != Some(byte) {
+            let shorter = borders.get(*matched).copied().unwrap_or(0);
+            (*len, *matched) = (*len + *matched - shorter, shorter);
         }
-        if len >= most {
-            return Some(MarkedPiece { len, ended: false });
+        if *len >= most {
+            return Some(MarkedPiece { len: *len, ended: false });
         }
-        match mark.get(matched) == Some(byte) {
-            true => matched += 1,
-            false => len += 1,
+        match mark.get(*matched) == Some(byte) {
+            true => *matched += 1,
+            false => *len += 1,
         }
-        if matched == mark.len() {
-            return Some(MarkedPiece { len, ended: true });
+        if *matched == mark.len() {
+            return Some(MarkedPiece { len: *len, ended: true });
         }
-        if len >= most {
-            return Some(MarkedPiece { len, ended: false });
+        if *len >= most {
+            return Some(MarkedPiece { len: *len, ended: false });
         }
     }
     None
@@ -132,38 +157,91 @@ mod tests {
 
     #[test]
     fn patterns_find_what_they_want() {
-        assert_eq!(Pattern::Line.found(b"ab\r\nc"), Some((3, 4, true)));
-        assert_eq!(Pattern::Line.found(b"ab"), None);
-        assert_eq!(Pattern::Bytes(0).found(b""), Some((0, 0, true)));
-        assert_eq!(Pattern::Bytes(3).found(b"ab"), None);
-        assert_eq!(Pattern::Any(2).found(b"abc"), Some((2, 2, true)));
-        assert_eq!(Pattern::Any(2).found(b""), None);
-        assert_eq!(until("--", None).found(b"ab--c"), Some((2, 4, true)));
-        assert_eq!(until("--", None).found(b"ab-"), None);
+        assert_eq!(Pattern::Line.found(b"ab\r\nc", &mut Searched::default()), Some((3, 4, true)));
+        assert_eq!(Pattern::Line.found(b"ab", &mut Searched::default()), None);
+        assert_eq!(Pattern::Bytes(0).found(b"", &mut Searched::default()), Some((0, 0, true)));
+        assert_eq!(Pattern::Bytes(3).found(b"ab", &mut Searched::default()), None);
+        assert_eq!(Pattern::Any(2).found(b"abc", &mut Searched::default()), Some((2, 2, true)));
+        assert_eq!(Pattern::Any(2).found(b"", &mut Searched::default()), None);
+        assert_eq!(until("--", None).found(b"ab--c", &mut Searched::default()), Some((2, 4, true)));
+        assert_eq!(until("--", None).found(b"ab-", &mut Searched::default()), None);
     }
 
     #[test]
     fn a_piece_never_holds_a_part_of_the_mark() {
         // The last byte may be the delimiter's first.
-        assert_eq!(until("--", Some(3)).found(b"ab-"), None);
-        assert_eq!(until("--", Some(3)).found(b"abc"), Some((3, 3, false)));
-        assert_eq!(until("-+-!", Some(3)).found(b"abc-+-"), Some((3, 3, false)));
-        assert_eq!(until("-+-!", Some(4)).found(b"abc-+-"), None);
-        assert_eq!(until("--", Some(3)).found(b"abcdef--"), Some((3, 3, false)));
-        assert_eq!(until("--", Some(3)).found(b"ab--c"), Some((2, 4, true)));
-        assert_eq!(until("--", Some(3)).found(b"--abc"), Some((0, 2, true)));
+        assert_eq!(until("--", Some(3)).found(b"ab-", &mut Searched::default()), None);
+        assert_eq!(
+            until("--", Some(3)).found(b"abc", &mut Searched::default()),
+            Some((3, 3, false))
+        );
+        assert_eq!(
+            until("-+-!", Some(3)).found(b"abc-+-", &mut Searched::default()),
+            Some((3, 3, false))
+        );
+        assert_eq!(until("-+-!", Some(4)).found(b"abc-+-", &mut Searched::default()), None);
+        assert_eq!(
+            until("--", Some(3)).found(b"abcdef--", &mut Searched::default()),
+            Some((3, 3, false))
+        );
+        assert_eq!(
+            until("--", Some(3)).found(b"ab--c", &mut Searched::default()),
+            Some((2, 4, true))
+        );
+        assert_eq!(
+            until("--", Some(3)).found(b"--abc", &mut Searched::default()),
+            Some((0, 2, true))
+        );
     }
 
     #[test]
     fn a_mark_behind_a_piece_is_left_for_the_next_one() {
-        assert_eq!(until("--", Some(3)).found(b"abc--"), Some((3, 3, false)));
-        assert_eq!(until("--abc", Some(2)).found(b"----abc"), Some((2, 2, false)));
+        assert_eq!(
+            until("--", Some(3)).found(b"abc--", &mut Searched::default()),
+            Some((3, 3, false))
+        );
+        assert_eq!(
+            until("--abc", Some(2)).found(b"----abc", &mut Searched::default()),
+            Some((2, 2, false))
+        );
     }
 
     #[test]
     fn bytes_that_were_no_mark_stay_together() {
-        assert_eq!(until("-+-!", Some(4)).found(b"abc-+x"), Some((5, 5, false)));
-        assert_eq!(until("ab1ab2", Some(2)).found(b"ab1ab1"), Some((3, 3, false)));
-        assert_eq!(until("ab1ab2", Some(9)).found(b"ab1ab1ab2"), Some((3, 9, true)));
+        assert_eq!(
+            until("-+-!", Some(4)).found(b"abc-+x", &mut Searched::default()),
+            Some((5, 5, false))
+        );
+        assert_eq!(
+            until("ab1ab2", Some(2)).found(b"ab1ab1", &mut Searched::default()),
+            Some((3, 3, false))
+        );
+        assert_eq!(
+            until("ab1ab2", Some(9)).found(b"ab1ab1ab2", &mut Searched::default()),
+            Some((3, 9, true))
+        );
+    }
+
+    #[test]
+    fn bytes_that_arrive_one_by_one_give_the_same_and_are_searched_once() {
+        let texts: [&[u8]; 4] = [b"ab1ab1ab2-+-!ab", b"-+-+-!\r\n--", b"abc-+x\n", b"--abc----abc"];
+        let marks = ["--", "-+-!", "ab1ab2", "--abc"];
+        let sized = [None, Some(1), Some(2), Some(4), Some(9)];
+        let untils = marks.iter().flat_map(|mark| sized.iter().map(|most| until(mark, *most)));
+        for pattern in untils.chain([Pattern::Line]) {
+            for text in texts {
+                // The first length at which the pattern is found in the whole.
+                let whole = (0..=text.len())
+                    .find_map(|n| pattern.found(&text[..n], &mut Searched::default()));
+                let mut searched = Searched::default();
+                let mut apart = None;
+                for n in 0..=text.len() {
+                    let before = searched.at;
+                    apart = apart.or_else(|| pattern.found(&text[..n], &mut searched));
+                    assert!(apart.is_some() || searched.at == n && before <= n, "{pattern:?}");
+                }
+                assert_eq!(apart, whole, "{pattern:?} {text:?}");
+            }
+        }
     }
 }
