@@ -152,8 +152,13 @@ fn misdirected(work: &mut Work<'_>, plan: &Plan<'_>, port: &Port) -> Option<Stri
     let name = format!("$listener_{}", digest(port.listens().join(" ").as_bytes()));
     let mut rows = vec![line("hostnames", [])];
     for (host, one) in port.names.iter().filter(|(_, name)| is_https(name)) {
-        let key = if host.is_empty() { "default" } else { host };
-        rows.push(line(key, [one.listener.to_string().as_str()]));
+        // A backslash keeps a host such as `default` from being a special parameter of `map`.
+        let key = match host.as_str() {
+            "" => "default".to_owned(),
+            host if host.starts_with('*') => host.to_owned(),
+            host => format!("\\{host}"),
+        };
+        rows.push(line(&key, [one.listener.to_string().as_str()]));
     }
     let map = line("map", ["$ssl_server_name", &name]).with_block(rows);
     work.shared.insert(format!("map {name}"), vec![map]);

@@ -105,3 +105,25 @@ fn a_gateway_that_asks_for_another_scope_of_addresses_is_not_served() {
     assert_eq!(told("example.com/inside"), refused);
     assert_eq!(told("").1, "Programmed");
 }
+
+#[test]
+fn a_listener_may_have_a_name_that_is_a_word_of_a_map() {
+    let names = ["default", "hostnames", "include", "volatile"];
+    let listeners = names.map(|name| {
+        json!({ "name": name, "port": 443, "protocol": "HTTPS", "hostname": name,
+            "tls": { "options": { "weir.internal/acme": "true" } } })
+    });
+    let mut snapshot = Snapshot::default();
+    let objects = [class(), web(json!(listeners))].into_iter().chain(namespaces());
+    for object in objects {
+        assert_eq!(snapshot.add_text(&object.to_string()), Vec::<String>::new());
+    }
+    let base = "http { acme_issuer ours { uri https://acme.test/dir; } }";
+    let base = weir_conf::read_fragment(std::path::Path::new("base"), base.as_bytes()).main;
+    let acme_issuer = Some("ours".to_owned());
+    let made = translate(&snapshot, &Settings { base, acme_issuer, ..Settings::default() });
+    let text = String::from_utf8(made.text.print().unwrap()).unwrap();
+    for (n, name) in names.iter().enumerate() {
+        assert!(text.contains(&format!("\"\\\\{name}\" {n};")), "{name}: {text}");
+    }
+}
