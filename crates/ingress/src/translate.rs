@@ -62,7 +62,7 @@ pub(crate) use owners::CONFIG_MAP_KEY;
 pub(crate) use servers::room;
 pub use servers::{DIRECTORY, ServerGroup, ServerWords};
 pub(crate) use sources::Source;
-pub use text::ConfigText;
+pub use text::{ConfigText, Unprintable};
 pub(crate) use work::{OfIngresses, Servers, Work};
 pub(crate) use zones::zone;
 

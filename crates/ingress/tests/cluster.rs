@@ -355,11 +355,26 @@ fn statuses_of_several_ingresses_are_written_at_once() {
 
 #[test]
 fn of_many_new_ingresses_the_one_that_weir_refuses_without_a_line_is_left_out_alone() {
+    only_one_is_left_out(("server-snippet", "add_header X $nosuch;"), BTreeMap::new());
+}
+
+#[test]
+fn of_many_new_ingresses_one_with_a_word_that_is_too_long_is_left_out_alone() {
+    // Each dollar becomes the name of a variable.
+    let headers = json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "X": "$".repeat(1000) },
+        "metadata": { "name": "headers", "namespace": "b" } });
+    let maps = BTreeMap::from([(MAPS.to_owned(), vec![headers])]);
+    only_one_is_left_out(("custom-headers", "headers"), maps);
+}
+
+/// Of 20 Ingresses, one has an annotation that is at fault.
+fn only_one_is_left_out((name, value): (&str, &str), more: BTreeMap<String, Vec<Value>>) {
     let mut objects = sites("b", 20);
     for ingress in objects.values_mut().flatten().filter(|one| is(one, "site13")) {
         ingress["metadata"]["annotations"] =
-            json!({ "nginx.ingress.kubernetes.io/server-snippet": "add_header X $nosuch;" });
+            json!({ (format!("nginx.ingress.kubernetes.io/{name}")): value });
     }
+    objects.extend(more);
     let dir = Dir::new();
     let more = ["--publish-status-address", "192.0.2.1", "--allow-snippet-directive", "add_header"];
     let (_process, told) = start(&dir, objects, &more);

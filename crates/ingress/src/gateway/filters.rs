@@ -4,6 +4,7 @@ use weir_conf::Directive;
 
 use super::objects::{Cors, Filter, HeaderChange, Mirror, PathChange, Redirect, UrlRewrite};
 use crate::annotations::values;
+use crate::report::ObjectId;
 use crate::translate::{Work, digest, line, when};
 
 /// The filters of a rule, followed by those of a backend.
@@ -311,9 +312,10 @@ pub(super) fn rewrite(change: &PathChange, prefixes: &[&str]) -> Vec<Directive> 
     list
 }
 
-/// The context of a redirect: the listener's scheme and port, and the rule's prefixes, longest
+/// The context of a redirect: the route, the listener's scheme and port, and the rule's prefixes, longest
 /// first.
 pub(super) struct Origin<'a> {
+    pub(super) route: &'a ObjectId,
     pub(super) tls: bool,
     pub(super) port: u16,
     pub(super) prefixes: Vec<&'a str>,
@@ -337,7 +339,7 @@ pub(super) fn redirect(work: &mut Work<'_>, wanted: &Redirect, at: &Origin<'_>) 
         }
         Some(change) => {
             let to = change.replace_prefix_match.as_deref().unwrap_or_default();
-            let name = moved_path(work, &at.prefixes, to);
+            let name = moved_path(work, at, to);
             // The prefix cannot be cut off if the client sent it in another spelling.
             list.push(when(&name, "!~", ".", vec![line("return", ["400"])]));
             name
@@ -349,7 +351,8 @@ pub(super) fn redirect(work: &mut Work<'_>, wanted: &Redirect, at: &Origin<'_>) 
 }
 
 /// A variable with the client's path and query after the replacement of a prefix.
-fn moved_path(work: &mut Work<'_>, prefixes: &[&str], text: &str) -> String {
+fn moved_path(work: &mut Work<'_>, at: &Origin<'_>, text: &str) -> String {
+    let prefixes = &at.prefixes;
     let name =
         format!("$moved_{}", digest(format!("{}\n\n{text}", prefixes.join("\n")).as_bytes()));
     let to = replaced(text);
@@ -365,6 +368,6 @@ fn moved_path(work: &mut Work<'_>, prefixes: &[&str], text: &str) -> String {
     }
     rows.push(line("default", [""]));
     let map = line("map", ["$request_uri", &name]).with_block(rows);
-    work.shared.insert(format!("map {name}"), vec![map]);
+    work.share(at.route, format!("map {name}"), vec![map]);
     name
 }

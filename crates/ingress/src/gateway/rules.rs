@@ -248,6 +248,12 @@ impl Rule<'_> {
         list
     }
 
+    /// The context of a redirect.
+    fn origin(&self, site: &Site<'_>) -> Origin<'_> {
+        let (tls, port) = (site.tls, site.listener.port);
+        Origin { route: &self.id, tls, port, prefixes: self.prefixes() }
+    }
+
     /// The words of `route` for the rule's requests, and the named location of its preflights.
     pub(super) fn targets(&self) -> (Vec<String>, Option<String>) {
         let cors = self.actions.as_ref().is_ok_and(|actions| actions.cors.is_some());
@@ -294,8 +300,7 @@ impl Rule<'_> {
         let mut list = actions.answer_lines(work, "");
         match actions.redirect {
             Some(redirect) => {
-                let at =
-                    Origin { tls: site.tls, port: site.listener.port, prefixes: self.prefixes() };
+                let at = self.origin(site);
                 list.extend(filters::redirect(work, redirect, &at));
             }
             None => list.push(line("return", [if self.is_grpc() { "503" } else { "500" }])),
@@ -398,7 +403,7 @@ impl Rule<'_> {
         }
         list.extend(actions.answer_lines(work, &format!("{set}_hide_header")));
         if let Some(redirect) = actions.redirect {
-            let at = Origin { tls: site.tls, port: site.listener.port, prefixes: self.prefixes() };
+            let at = self.origin(site);
             list.extend(filters::redirect(work, redirect, &at));
             return list;
         }

@@ -18,10 +18,10 @@ use super::shared::{Options, Publish, Report, Shared, say};
 use super::status;
 use super::weir_api::{INTERNAL_HOST, METRICS_PATH, Verdict, WeirApi};
 use crate::gateway::{Statuses, addresses};
-use crate::report::{Finding, Severity};
+use crate::report::{Finding, ObjectId, Severity};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::translate::{ConfigText, Memory, ServerGroup, Translation, line};
+use crate::translate::{ConfigText, Memory, ServerGroup, Translation, Unprintable, line};
 
 /// How often weir is asked which configuration it serves. A weir that was restarted serves its
 /// first one.
@@ -49,6 +49,15 @@ struct Offer {
     digest: String,
     /// The controller's ConfigMap without the refused keys.
     map: BTreeMap<String, String>,
+}
+
+/// The search of a round for what weir refuses.
+struct Search {
+    /// All objects of the cluster.
+    all: Snapshot,
+    /// The objects that were refused before the round.
+    before: Vec<ObjectId>,
+    begin: Instant,
 }
 
 struct Server {
@@ -164,12 +173,10 @@ impl Server {
         if self.served.is_none() {
             self.served = self.weir.served().await.ok();
         }
-        let before = self.refusals.ids();
         self.refusals.end_search();
-        let all = snapshot;
-        let begin = Instant::now();
+        let search = Search { all: snapshot, before: self.refusals.ids(), begin: Instant::now() };
         loop {
-            let (snapshot, findings) = self.refusals.apply(all.clone());
+            let (snapshot, findings) = self.refusals.apply(search.all.clone());
             let kept = snapshot.clone();
             let Some(mut offer) = self.offer(snapshot).await else { return Round::Stuck };
             offer.made.findings.extend(findings);
@@ -199,9 +206,13 @@ impl Server {
             }
             let parts = match offer.made.text.parts(self.last_accepted.as_ref()) {
                 Ok(parts) => parts,
-                Err(error) => {
-                    self.log_failure(&error.to_string());
-                    return Round::Stuck;
+                // weir would refuse the directive, too.
+                Err(Unprintable { why, owner }) => {
+                    let why = why.to_string();
+                    match self.refused(&search, &kept, offer, (owner.as_deref(), &why)) {
+                        Some(round) => return round,
+                        None => continue,
+                    }
                 }
             };
             let written = self.files.write(&offer.made.files, Instant::now());
@@ -234,42 +245,58 @@ impl Server {
                     return Round::Retry;
                 }
                 Verdict::Refused(place, why) => {
-                    self.shared.counters.refused.add();
                     let owner =
                         place.and_then(|(part, line)| offer.made.text.owner_in(&part, line));
-                    if self.keys.blame(&offer.map, owner, &why) {
-                        continue;
-                    }
-                    let statuses = &offer.made.statuses;
-                    // An earlier process sent what weir serves. Its objects are unknown, so none of
-                    // what is served is removed.
-                    let unknown = !self.refusals.knows_accepted()
-                        && self.served.as_ref().is_some_and(|served| !served.is_empty());
-                    if owner.is_none() && unknown {
-                        self.shared.counters.ready.store(true, Ordering::Relaxed);
-                        self.log_failure(&format!("weir keeps what it serves: {why}"));
-                        self.publish_report(&offer.made);
-                        return Round::Stuck;
-                    }
-                    let left_out = match begin.elapsed() > LONGEST_SEARCH {
-                        true => self.refusals.give_up(&all, &why),
-                        false => self.refusals.leave_out(&kept, statuses, owner, &why),
-                    };
-                    if !left_out {
-                        self.refusals.end_search();
-                        // The objects left out on suspicion were not at fault.
-                        self.refusals.retain_only(&before);
-                        if self.keys.blame_snippets(&offer.map, &why) {
-                            self.findings_of_map(&mut offer);
-                            return self.keep_serving(&offer);
-                        }
-                        self.log_failure(&format!("weir keeps what it serves: {why}"));
-                        self.publish_report(&offer.made);
-                        return Round::Stuck;
+                    let owner = owner.cloned();
+                    if let Some(round) = self.refused(&search, &kept, offer, (owner.as_ref(), &why))
+                    {
+                        return round;
                     }
                 }
             }
         }
+    }
+
+    /// Leaves out what is at fault for a refusal of this offer, which is made of `kept`. `None` if
+    /// another configuration is to be offered.
+    fn refused(
+        &mut self,
+        search: &Search,
+        kept: &Snapshot,
+        mut offer: Offer,
+        (owner, why): (Option<&ObjectId>, &str),
+    ) -> Option<Round> {
+        self.shared.counters.refused.add();
+        if self.keys.blame(&offer.map, owner, why) {
+            return None;
+        }
+        // An earlier process sent what weir serves. Its objects are unknown, so none of what is
+        // served is removed.
+        let unknown = !self.refusals.knows_accepted()
+            && self.served.as_ref().is_some_and(|served| !served.is_empty());
+        if owner.is_none() && unknown {
+            self.shared.counters.ready.store(true, Ordering::Relaxed);
+            self.log_failure(&format!("weir keeps what it serves: {why}"));
+            self.publish_report(&offer.made);
+            return Some(Round::Stuck);
+        }
+        let left_out = match search.begin.elapsed() > LONGEST_SEARCH {
+            true => self.refusals.give_up(&search.all, why),
+            false => self.refusals.leave_out(kept, &offer.made.statuses, owner, why),
+        };
+        if left_out {
+            return None;
+        }
+        self.refusals.end_search();
+        // The objects left out on suspicion were not at fault.
+        self.refusals.retain_only(&search.before);
+        if self.keys.blame_snippets(&offer.map, why) {
+            self.findings_of_map(&mut offer);
+            return Some(self.keep_serving(&offer));
+        }
+        self.log_failure(&format!("weir keeps what it serves: {why}"));
+        self.publish_report(&offer.made);
+        Some(Round::Stuck)
     }
 
     fn findings_of_map(&self, offer: &mut Offer) {

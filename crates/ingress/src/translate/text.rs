@@ -2,7 +2,9 @@
 //! printed once.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::path::Path;
+use std::slice;
 use std::sync::Arc;
 
 use sha1::{Digest as _, Sha1};
@@ -15,13 +17,31 @@ use crate::report::ObjectId;
 /// Directives as text, and the owners of its lines.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TextPiece {
-    text: Result<Vec<u8>, PrintError>,
+    text: Result<Vec<u8>, Unprintable>,
     kind: PieceKind,
     /// The digest of the text, of hexadecimal digits.
     name: Box<str>,
     lines: u32,
     /// The owner of the lines from this one on, counted from 0.
     owners: Vec<(u32, Option<Arc<ObjectId>>)>,
+}
+
+/// A directive that no text can have: one of its words is too long, for instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unprintable {
+    /// What is wrong with it.
+    pub why: PrintError,
+    /// The object that asked for it.
+    pub owner: Option<Arc<ObjectId>>,
+}
+
+impl fmt::Display for Unprintable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.owner {
+            Some(owner) => write!(f, "{owner}: {}", self.why),
+            None => self.why.fmt(f),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +55,8 @@ enum PieceKind {
 impl TextPiece {
     /// Prints directives that are `depth` blocks deep.
     pub(super) fn of(list: &[Directive], depth: u32, owners: &Owners) -> Arc<TextPiece> {
-        let text = weir_conf::print_at(list, depth);
+        let text = weir_conf::print_at(list, depth)
+            .map_err(|why| Unprintable { why, owner: refused(list, depth, owners).cloned() });
         debug_assert!(text.as_ref().is_ok_and(|text| reads_back(text, list)) || text.is_err());
         let (kind, name) = (PieceKind::Directives, name(&text));
         let mut piece = TextPiece { text, kind, name, lines: 0, owners: Vec::new() };
@@ -84,10 +105,17 @@ impl TextPiece {
     }
 }
 
-fn name(text: &Result<Vec<u8>, PrintError>) -> Box<str> {
+/// The owner of the first of these directives that cannot be printed.
+fn refused<'o>(list: &[Directive], depth: u32, owners: &'o Owners) -> Option<&'o Arc<ObjectId>> {
+    let is_wrong = |d: &&Directive| weir_conf::print_at(slice::from_ref(*d), depth).is_err();
+    let wrong = list.iter().find(is_wrong)?;
+    refused(wrong.block(), depth + 1, owners).or_else(|| owners.of(wrong))
+}
+
+fn name(text: &Result<Vec<u8>, Unprintable>) -> Box<str> {
     let digest = match text {
         Ok(text) => Sha1::digest(text),
-        Err(error) => Sha1::digest(&error.message),
+        Err(error) => Sha1::digest(error.to_string()),
     };
     format!("{digest:x}").into()
 }
@@ -132,11 +160,11 @@ impl ConfigText {
     }
 
     /// The text. An error if a directive cannot be printed.
-    pub fn print(&self) -> Result<Vec<u8>, PrintError> {
+    pub fn print(&self) -> Result<Vec<u8>, Unprintable> {
         let texts = || self.pieces.iter().map(|piece| piece.text.as_ref());
         let mut size = 0;
         for text in texts() {
-            size += text.map_err(PrintError::clone)?.len();
+            size += text.map_err(Unprintable::clone)?.len();
         }
         let mut out = Vec::with_capacity(size);
         texts().flatten().for_each(|text| out.extend_from_slice(text));
@@ -145,12 +173,12 @@ impl ConfigText {
 
     /// The text as [`weir_conf::Parts`], for a weir whose last accepted configuration is `before`.
     /// Parts are named by their digests.
-    pub fn parts(&self, before: Option<&ConfigText>) -> Result<Vec<u8>, PrintError> {
+    pub fn parts(&self, before: Option<&ConfigText>) -> Result<Vec<u8>, Unprintable> {
         let known: HashSet<&str> =
             before.into_iter().flat_map(|text| &text.pieces).map(|piece| &*piece.name).collect();
         let mut out = b"weir parts 1\n".to_vec();
         for piece in self.pieces.iter().filter(|piece| piece.lines > 0) {
-            let text = piece.text.as_ref().map_err(PrintError::clone)?;
+            let text = piece.text.as_ref().map_err(Unprintable::clone)?;
             let name = &piece.name;
             match piece.kind {
                 PieceKind::Begin(block) => {

@@ -145,7 +145,7 @@ impl<'a> Work<'a> {
     }
 
     /// Adds directives of `http` that an object needs. The key ensures that each is made once.
-    pub(super) fn share(&mut self, id: &ObjectId, key: String, mut list: Vec<Directive>) {
+    pub(crate) fn share(&mut self, id: &ObjectId, key: String, mut list: Vec<Directive>) {
         self.owners.mark(id, &mut list);
         self.shared.insert(key, list);
     }
