@@ -50,6 +50,15 @@ pub struct NamedLine {
     pub about: String,
 }
 
+impl NamedLine {
+    /// The bytes that it takes in memory.
+    pub(super) fn size(&self) -> usize {
+        let root = self.root.as_ref().map_or(0, |root| root.as_os_str().len());
+        let texts = self.path.as_os_str().len() + root + self.line.len() + self.about.len();
+        size_of::<NamedLine>() + texts
+    }
+}
+
 /// The open files, in the thread that writes.
 #[derive(Debug, Default)]
 pub struct OpenFiles {

@@ -72,6 +72,8 @@ struct LineQueue {
 struct WaitingLines {
     lines: Vec<u8>,
     named: Vec<NamedLine>,
+    /// The bytes that `named` takes.
+    named_size: usize,
     /// The loop that has started a job. Other loops do not rely on that job, since this loop may be
     /// stalled.
     called: Option<ThreadId>,
@@ -88,6 +90,22 @@ struct WaitingLines {
 impl WaitingLines {
     fn is_empty(&self) -> bool {
         self.lines.is_empty() && self.named.is_empty()
+    }
+
+    fn is_full(&self) -> bool {
+        self.lines.len() + self.named_size > MOST_QUEUED
+    }
+
+    fn push(&mut self, named: NamedLine) {
+        self.named_size += named.size();
+        self.named.push(named);
+    }
+
+    /// Takes all lines, to write them.
+    fn take(&mut self) -> (Vec<u8>, Vec<NamedLine>) {
+        self.taken += 1;
+        self.named_size = 0;
+        (std::mem::take(&mut self.lines), std::mem::take(&mut self.named))
     }
 
     /// Counts a write. Returns the tasks to wake.
@@ -131,7 +149,7 @@ impl Writers {
         };
         let mut buffered = lock(&writer.buffered);
         if buffered.lines.len() + line.len() > buffer.size {
-            writer.send(handle, |waiting| waiting.lines.append(&mut buffered.lines));
+            writer.flush(handle, &mut buffered);
         }
         if line.len() > buffer.size || buffered.over {
             return writer.send(handle, |waiting| waiting.lines.extend_from_slice(line));
@@ -147,7 +165,7 @@ impl Writers {
     /// Appends a line for a file with variables in its name.
     pub fn named(&self, handle: &Handle, target: usize, named: NamedLine) {
         if let Some(writer) = self.0.list.get(target) {
-            writer.send(handle, |waiting| waiting.named.push(named));
+            writer.send(handle, |waiting| waiting.push(named));
         }
     }
 
@@ -216,13 +234,15 @@ impl TargetWriter {
     fn flush(&self, handle: &Handle, buffered: &mut BufferedLines) {
         if !buffered.lines.is_empty() {
             self.send(handle, |waiting| waiting.lines.append(&mut buffered.lines));
+            // Where the queue is full, these lines are dropped.
+            buffered.lines.clear();
         }
     }
 
     /// Adds lines to the queue and makes sure that a job writes them.
     fn send(&self, handle: &Handle, put: impl FnOnce(&mut WaitingLines)) {
         let mut waiting = lock(&self.queue.waiting);
-        if waiting.lines.len() > MOST_QUEUED {
+        if waiting.is_full() {
             let full = "lines are dropped: the log is written too slowly";
             return self.queue.complain(&mut waiting, full);
         }
@@ -285,8 +305,7 @@ impl LineQueue {
                     waiting.called = None;
                     return;
                 }
-                waiting.taken += 1;
-                (std::mem::take(&mut waiting.lines), std::mem::take(&mut waiting.named))
+                waiting.take()
             };
             if !named.is_empty() {
                 files.write(named);
@@ -334,4 +353,55 @@ fn compressed(lines: &[u8], level: u32) -> Vec<u8> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use weir_engine::{Loop, Options};
+
+    use super::super::file::Buffer;
+    use super::*;
+
+    const LINE: usize = 1 << 20;
+
+    fn writers(buffer: Option<Buffer>) -> Writers {
+        let target = LogTarget { path: PathBuf::from("/dev/null"), file: None, buffer };
+        Writers::new(&[Arc::new(target)], &Arc::new(Log::new(Vec::new())))
+    }
+
+    fn named() -> NamedLine {
+        let (path, log) = (PathBuf::from("/dev/null"), Arc::new(Log::new(Vec::new())));
+        let (root, cache, about) = (None, None, String::new());
+        NamedLine { path, root, cache, line: vec![b'x'; LINE], connection: 1, log, about }
+    }
+
+    /// The loop does not run, so nothing is written.
+    #[test]
+    fn lines_are_dropped_while_too_many_wait() {
+        let own = Loop::new(&Options::default()).unwrap();
+        let handle = own.handle();
+        let buffer = Buffer { size: 3 * LINE, flush: None, gzip: None };
+        let kinds = [writers(None), writers(Some(buffer)), writers(None)];
+        for (n, writers) in kinds.iter().enumerate() {
+            let held = || {
+                let writer = &writers.0.list[0];
+                let waiting = lock(&writer.queue.waiting);
+                let named: usize = waiting.named.iter().map(|named| named.line.len()).sum();
+                waiting.lines.len() + named + lock(&writer.buffered).lines.len()
+            };
+            for _ in 0..2 {
+                for _ in 0..100 {
+                    match n {
+                        2 => writers.named(&handle, 0, named()),
+                        _ => writers.line(&handle, 0, &vec![b'x'; LINE]),
+                    }
+                }
+                assert!((MOST_QUEUED..MOST_QUEUED + 8 * LINE).contains(&held()), "{n}: {}", held());
+                writers.0.list[0].queue.write();
+                assert!(held() < 4 * LINE);
+            }
+        }
+    }
 }
