@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
-use weir_testkit::{Client, Dir, PATIENCE, Response, Server};
+use weir_testkit::{Client, Dir, PATIENCE, Response, Server, under_strace};
 
 #[path = "static_files/climbing.rs"]
 mod climbing;
@@ -331,5 +331,24 @@ fn a_file_that_becomes_shorter_while_it_is_sent_is_told() {
             ),
             times + 1,
         );
+    }
+}
+
+/// A sandbox forbids calls with an error of its choice. Some file systems answer EINVAL to sendfile.
+#[test]
+fn files_are_sent_where_newer_calls_and_sendfile_are_refused() {
+    for call in ["openat2", "preadv2", "sendfile"] {
+        for error in ["EPERM", "ENOSYS", "EINVAL"] {
+            let dir = Dir::new();
+            dir.write("html/small.html", "0123456789");
+            dir.write("html/large", large());
+            let inject = format!("error={error}");
+            let Some(weir) = under_strace(&dir, WEIR, call, &inject) else { return };
+            let s = Server::start_in(dir, &weir, CONF);
+            assert_eq!(s.get("/small.html").body(), "0123456789", "{call}: {error}");
+            for path in ["/large", "/sendfile/large"] {
+                assert!(s.get(path).bytes == large(), "{call}: {error}: {path}");
+            }
+        }
     }
 }

@@ -433,16 +433,21 @@ fn from_memory(
     (Arc::new(OpenFile::new(fd.into(), pool, access)), info)
 }
 
-/// Whether the kernel would have had to wait, or lacks the system call.
+/// Whether the kernel would have had to wait, or refuses the system call.
 fn must_wait(e: Errno) -> bool {
-    // PERM: the sandbox of an old container runtime forbids openat2. If the file itself is
-    // forbidden, the next attempt fails the same way.
-    matches!(e, Errno::AGAIN | Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::INTR)
+    is_refused(e) || matches!(e, Errno::AGAIN | Errno::INTR)
+}
+
+/// Whether the kernel or the file system lacks a system call or its flag, or a sandbox forbids it.
+/// Another call may do the same.
+pub(crate) fn is_refused(e: Errno) -> bool {
+    // PERM: the sandbox of an old container runtime. If the file itself is forbidden, the next
+    // attempt fails the same way.
+    matches!(e, Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP)
 }
 
 fn is_not_now(e: &io::Error) -> bool {
-    use io::ErrorKind::{Interrupted, Unsupported, WouldBlock};
-    matches!(e.kind(), WouldBlock | Unsupported | Interrupted)
+    e.raw_os_error().is_some_and(|code| must_wait(Errno::from_raw_os_error(code)))
 }
 
 fn open_waiting(path: &Path, how: &OpenHow) -> io::Result<(OwnedFd, FileInfo)> {

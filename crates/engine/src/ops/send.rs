@@ -18,7 +18,7 @@ use crate::budget;
 use crate::chain::{Chain, FileWay, Segment};
 use crate::clock;
 use crate::file_ways::Way;
-use crate::files::{Offload, Rank, Residence, name_of, read_waiting, residence};
+use crate::files::{Offload, Rank, Residence, is_refused, name_of, read_waiting, residence};
 use crate::operation::operation;
 use crate::ops::must_yield;
 use crate::ready::Ready;
@@ -265,7 +265,16 @@ impl Registered {
         }
         let since = clock::nanos();
         let once = match way {
-            Way::Sendfile => self.send_file(chain, from_file)?,
+            Way::Sendfile => match self.send_file(chain, from_file) {
+                // Some file systems have no `sendfile`. They may be read.
+                Err(e)
+                    if e.raw_os_error().map(Errno::from_raw_os_error).is_some_and(is_refused) =>
+                {
+                    chain.set_file_way(FileWay::Copy);
+                    return self.send_copy(chain, from_file);
+                }
+                sent => sent?,
+            },
             Way::Copy => self.send_copy(chain, from_file)?,
         };
         if let Once::Sent { of_file, .. } = once {
