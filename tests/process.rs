@@ -6,6 +6,8 @@ use std::process::{Command, Output};
 use rustix::process::Signal;
 use weir_testkit::{Client, Dir, Server, free_port, memory_of, run, until};
 
+#[path = "process/containers.rs"]
+mod containers;
 #[path = "process/refused.rs"]
 mod refused;
 #[path = "process/reloads.rs"]

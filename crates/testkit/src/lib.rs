@@ -34,6 +34,6 @@ pub use names::{NameRecord, NameReply, name_server};
 pub use openssl::{certified, s_client};
 pub use oracle::{Oracle, is_signed, unsigned};
 pub use page::examples;
-pub use process::{Process, children, memory_of, run, spent, under_strace, wait_end};
+pub use process::{Process, children, memory_of, run, spent, traced, under_strace, wait_end};
 pub use server::{Server, free_port};
 pub use wait::{PATIENCE, ServerSide, ask_until, server_side, until, wait_delivered, waiting};

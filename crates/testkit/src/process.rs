@@ -204,9 +204,19 @@ pub fn run<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) ->
 /// The path of a script that runs a program under strace. System calls of this name end as `inject`
 /// says, such as `error=EPERM`. `None` if strace cannot be used.
 pub fn under_strace(dir: &Dir, program: &str, call: &str, inject: &str) -> Option<String> {
-    let start = format!(
-        "#!/bin/sh\nexec strace -D -f -q -o /dev/null -e trace={call} -e inject={call}:{inject} {program} \"$@\"\n"
-    );
+    let options = format!("-o /dev/null -e trace={call} -e inject={call}:{inject}");
+    strace(dir, program, &options)
+}
+
+/// The path of a script that runs a program under strace, which writes the system calls of these
+/// names to `trace` in `dir`. `None` if strace cannot be used.
+pub fn traced(dir: &Dir, program: &str, calls: &str) -> Option<String> {
+    let trace = dir.file("trace");
+    strace(dir, program, &format!("-o {} -e trace={calls}", trace.display()))
+}
+
+fn strace(dir: &Dir, program: &str, options: &str) -> Option<String> {
+    let start = format!("#!/bin/sh\nexec strace -D -f -q {options} {program} \"$@\"\n");
     let script = dir.write("weir", start);
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("its own file");
     let path = script.to_str().expect("a path of text").to_owned();

@@ -301,13 +301,15 @@ impl Sockets {
                     // configuration allows sharing.
                     let alone = listen.udp && !listen.reuseport && first;
                     let share = if listen.udp { !alone } else { wanted > 1 };
-                    match open((listen, number), share, (purpose, round > 0), log)? {
-                        Some(fd) => {
-                            socket.copies.push(Arc::new(fd));
-                            if alone && wanted > 1 {
-                                share_ports(&socket.listen, &socket.copies, log);
-                            }
-                        }
+                    let attempt = (purpose, round > 0);
+                    let mut opened = open((listen, number), share, attempt, log)?;
+                    // No other server has the port. Linux shares a port that was bound alone if it
+                    // is told to later, gVisor does not.
+                    if alone && wanted > 1 && opened.take().is_some() {
+                        opened = open((listen, number), true, attempt, log)?;
+                    }
+                    match opened {
+                        Some(fd) => socket.copies.push(Arc::new(fd)),
                         None => {
                             busy |= purpose == Purpose::Serve;
                             break;
