@@ -1,8 +1,10 @@
 //! The master where the kernel or a container offers less than usual.
 
 use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
-use weir_testkit::{Dir, Server, traced};
+use weir_testkit::{Dir, Server, traced, under_strace};
 
 use super::WEIR;
 
@@ -32,4 +34,19 @@ fn a_port_of_datagrams_is_shared_from_the_beginning() {
     }
     // The first tells whether another server has the port.
     assert_eq!(trace.lines().filter(|line| line.contains(&port)).count(), 4, "{trace}");
+}
+
+/// The mode of a socket is set by way of its descriptor, which needs /proc.
+#[test]
+fn all_users_may_connect_to_a_socket_where_there_is_no_proc() {
+    let dir = Dir::new();
+    let inject = "error=ENOENT:when=1";
+    let Some(weir) = under_strace(&dir, WEIR, "fchmodat", inject) else { return };
+    let conf = "events { } http { server { listen 127.0.0.1:%%PORT%%; listen unix:%%DIR%%/socket;
+        return 200 ok; } }";
+    let server = Server::start_in(dir, &weir, conf);
+    assert_eq!(server.get("/").body(), "ok");
+    let mode = fs::metadata(server.dir().file("socket")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o666, "{}", server.log());
+    assert_eq!(server.logged("chmod()"), 0, "{}", server.log());
 }

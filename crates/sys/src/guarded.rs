@@ -16,9 +16,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, PROC_SUPER_MAGIC, Stat, Uid, fchmod, fchown,
-    fcntl_getfl, fcntl_setfl, fstat, fstatfs, mkdirat, open as open_path, openat, readlinkat,
-    renameat, unlinkat,
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, PROC_SUPER_MAGIC, Stat, Uid, chmodat, fchmod,
+    fchown, fcntl_getfl, fcntl_setfl, fstat, fstatfs, mkdirat, open as open_path, openat,
+    readlinkat, renameat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -175,7 +175,13 @@ pub fn open_socket(path: &Path, mode: Mode) -> io::Result<()> {
         }
         // An O_PATH descriptor has no fchmod(2).
         let by_number = format!("/proc/self/fd/{}", fd.as_raw_fd());
-        Ok(rustix::fs::chmod(by_number, mode)?)
+        match rustix::fs::chmod(by_number, mode) {
+            // There is no /proc. No other user can put a link into this directory meanwhile.
+            Err(Errno::NOENT) if is_from_root(&found, dir)? => {
+                Ok(chmodat(dir, name, mode, AtFlags::empty())?)
+            }
+            done => Ok(done?),
+        }
     })
 }
 
