@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::Command;
 
+use rustix::process::geteuid;
 use weir_testkit::{Dir, Server, traced, under_strace};
 
 use super::WEIR;
@@ -49,4 +51,30 @@ fn all_users_may_connect_to_a_socket_where_there_is_no_proc() {
     let mode = fs::metadata(server.dir().file("socket")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o666, "{}", server.log());
     assert_eq!(server.logged("chmod()"), 0, "{}", server.log());
+}
+
+/// A container may have root without CAP_DAC_OVERRIDE. It started once and not again, since the
+/// directories of temporary files are the workers' by then.
+#[test]
+fn root_without_rights_to_files_of_others_starts_again() {
+    const ROOT: [&str; 2] = ["--bounding-set", "-all,+chown,+setuid,+setgid,+kill"];
+    let can = Command::new("setpriv").args(ROOT).arg("true").status();
+    if !geteuid().is_root() || !can.is_ok_and(|status| status.success()) {
+        println!("not run: this is not root with setpriv");
+        return;
+    }
+    let dir = Dir::new();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let script = format!("#!/bin/sh\nexec setpriv {} {WEIR} \"$@\"\n", ROOT.join(" "));
+    let weir = dir.write("weir", script).display().to_string();
+    fs::set_permissions(&weir, fs::Permissions::from_mode(0o755)).unwrap();
+    let conf = "user daemon; events { } http { client_body_temp_path %%DIR%%/temp;
+        server { listen 127.0.0.1:%%PORT%%; return 200 ok; } }";
+    let mut server = Server::start_in(dir, &weir, conf);
+    let temp = fs::metadata(server.dir().file("temp")).unwrap();
+    assert_eq!((temp.permissions().mode() & 0o777, temp.uid()), (0o700, 1));
+    server.reload();
+    assert_eq!(server.get("/").body(), "ok");
+    assert_eq!(server.logged("[emerg]"), 0, "{}", server.log());
+    assert_eq!(server.stop().code(), Some(0));
 }
