@@ -130,6 +130,8 @@ impl Registry {
         // process has spoilt it.
         let begun = moves.load(SeqCst) | 1;
         moves.store(begun, SeqCst);
+        // The number is odd before any value moves, also on processors that reorder stores.
+        fence(SeqCst);
         for (at, word) in tally.iter().enumerate() {
             let value = word.swap(0, Relaxed);
             let metric = at.checked_sub(VALUES).and_then(|at| METRICS.get(at));
