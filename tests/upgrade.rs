@@ -1,9 +1,13 @@
 //! Binary upgrade: USR2 starts a successor on the same sockets, and either of the two may end.
 
+use std::net::TcpListener;
+use std::os::fd::AsRawFd;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
-use weir_testkit::{Client, Dir, ask_until, free_port, run, until, wait_end};
+use weir_testkit::{Client, Dir, Process, ask_until, free_port, run, until, wait_end};
 
 #[path = "tls/anybody.rs"]
 mod anybody;
@@ -289,4 +293,29 @@ fn a_worker_that_dies_late_takes_nothing_from_those_that_were_brought_back() {
         daemon.wait("it is not buried", || count(&format!("worker process {old} exited on")) == 1);
         assert!(daemon.answers());
     }
+}
+
+/// As systemd passes a listening socket, with `Environment=NGINX=3;`.
+#[test]
+fn a_socket_that_blocks_is_served_by_loops_that_do_not() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    fcntl_setfd(&socket, FdFlags::empty()).unwrap();
+    let dir = Dir::new();
+    let conf = format!(
+        "daemon off; pid nginx.pid; events {{ }}
+         http {{ server {{ listen 127.0.0.1:{port}; return 200 hello; }} }}"
+    );
+    dir.write("nginx.conf", conf);
+    let mut command = Command::new(WEIR);
+    let prefix = format!("{}/", dir.path().display());
+    command.args(["-p", &prefix, "-c", "nginx.conf", "-e", "error.log"]);
+    command.env("NGINX", format!("{};", socket.as_raw_fd()));
+    let mut server = Process::start(&mut command);
+    drop(socket);
+    assert_eq!(Client::connect(port).get("/").body(), "hello");
+    assert_eq!(Client::connect(port).get("/").body(), "hello");
+    server.signal(Signal::QUIT);
+    assert!(server.wait().success());
+    assert!(!dir.read("error.log").contains("[alert]"), "{}", dir.read("error.log"));
 }

@@ -6,11 +6,13 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::net::{SocketType, sockopt};
 
 /// Takes over sockets that the previous program left open at `execve`: listening sockets and
-/// datagram sockets. Sets close-on-exec on each. Other numbers are ignored.
+/// datagram sockets. Sets close-on-exec on each, and lets no call on it block. Other numbers are
+/// ignored.
 ///
 /// This works once; later calls return nothing. Sockets that this program made are recognized by
 /// close-on-exec.
@@ -33,6 +35,8 @@ fn adopt(number: i32) -> io::Result<OwnedFd> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     fcntl_setfd(borrowed, FdFlags::CLOEXEC)?;
+    // systemd leaves sockets that block. A loop would wait in accept() for the next client.
+    fcntl_setfl(borrowed, fcntl_getfl(borrowed)? | OFlags::NONBLOCK)?;
     // SAFETY: it stays open over execve, which no socket does that Rust's libraries make, so no
     // code in this program owns the number; each is taken once, since the caller gives a set, once,
     // and the mark of those that were taken is set above.
@@ -73,6 +77,7 @@ mod tests {
         let numbers = [0, listener, own.as_raw_fd(), other.as_raw_fd(), 100_000, -1].into();
         let taken = inherited_listeners(&numbers);
         assert_eq!(taken.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>(), [listener]);
+        assert!(fcntl_getfl(&taken[0]).unwrap().contains(OFlags::NONBLOCK));
         assert!(inherited_listeners(&numbers).is_empty());
     }
     use std::io::{Read, Seek, Write};
