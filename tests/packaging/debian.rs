@@ -23,7 +23,9 @@ fn shell(function: &str, words: &[&str], dir: &Path) -> Output {
     };
     let text =
         format!("PATH=\"$0:$PATH\"\n{}\n{}\n{function} \"$@\"", of("nginx_is_here"), of(function));
-    let text = text.replace("/var/lib/systemd/", &format!("{}/", dir.display()));
+    let text = ["/var/lib/systemd/", "/run/systemd/"]
+        .into_iter()
+        .fold(text, |text, place| text.replace(place, &format!("{}{place}", dir.display())));
     run("sh", [&["-ec", &text, dir.to_str().unwrap()], words].concat())
 }
 
@@ -115,7 +117,7 @@ fn a_reload_of_the_unit_is_for_the_program_that_an_upgrade_has_started() {
 }
 
 /// What a function of the package's installation has done on a machine where these calls of systemd's tools fail.
-fn done(function: &str, words: &[&str], failing: &[&str], has_state: bool) -> String {
+fn done(function: &str, words: &[&str], failing: &[&str], here: &[&str]) -> String {
     let dir = Dir::new();
     dir.write("failing", failing.join("\n") + "\n");
     let tool = "#!/bin/sh\ncall=\"${0##*/} $*\"\necho \"$call\" >> \"${0%/*}/calls\"\n! grep -qxF \"$call\" \"${0%/*}/failing\"\n";
@@ -123,8 +125,8 @@ fn done(function: &str, words: &[&str], failing: &[&str], has_state: bool) -> St
         let path = dir.write(name, tool);
         fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
     }
-    if has_state {
-        dir.write("deb-systemd-helper-enabled/weir.service.dsh-also", "");
+    for file in here {
+        dir.write(file, "");
     }
     let said = shell(function, words, dir.path());
     // No failure of the unit makes one of the installation.
@@ -136,6 +138,8 @@ fn done(function: &str, words: &[&str], failing: &[&str], has_state: bool) -> St
     effects.chain(told.lines()).collect::<Vec<_>>().join("; ")
 }
 
+const SYSTEMD_RUNS: &str = "run/systemd/system/nginx.service";
+const STATE: &str = "var/lib/systemd/deb-systemd-helper-enabled/weir.service.dsh-also";
 const NGINX_SERVES: &str = "systemctl --quiet is-active nginx.service";
 const NGINX_WILL: &str = "systemctl --quiet is-enabled nginx.service";
 const WEIR_SERVES: &str = "systemctl --quiet is-active weir.service";
@@ -144,31 +148,35 @@ const ENABLE: &str = "deb-systemd-helper enable weir.service";
 
 #[test]
 fn the_package_enables_its_unit_once_and_not_beside_nginx() {
-    let told = done("enable_unit", &[""], &[], false);
+    let first = |failing: &[&str], here: &[&str]| done("enable_unit", &[""], failing, here);
+    let told = first(&[NGINX_WILL], &[SYSTEMD_RUNS]);
     assert!(told.starts_with("weir: nginx serves. To put weir in its place: "), "{told}");
-    assert_eq!(done("enable_unit", &[""], &[NGINX_SERVES], false), told);
-    let alone = [NGINX_SERVES, NGINX_WILL];
-    assert_eq!(done("enable_unit", &[""], &alone, false), ENABLE);
+    assert_eq!(first(&[NGINX_SERVES], &[SYSTEMD_RUNS]), told);
+    assert_eq!(first(&[NGINX_SERVES, NGINX_WILL], &[SYSTEMD_RUNS]), ENABLE);
+    // In the directory of an image, systemctl has no unit to ask.
+    assert_eq!(first(&[], &[]), told);
+    assert_eq!(first(&[NGINX_WILL], &[]), ENABLE);
     // An upgrade, and an installation after a removal, find the state of before, of this or of an earlier version.
-    assert_eq!(done("enable_unit", &["0.1.0-1"], &[], true), ENABLE);
-    assert_eq!(done("enable_unit", &["0.1.0-1"], &[WAS_ENABLED], true), "");
-    assert_eq!(done("enable_unit", &["0.1.0-1"], &[], false), "");
+    let later = |failing: &[&str], here: &[&str]| done("enable_unit", &["0.1.0-1"], failing, here);
+    assert_eq!(later(&[], &[STATE]), ENABLE);
+    assert_eq!(later(&[WAS_ENABLED], &[STATE]), "");
+    assert_eq!(later(&[], &[]), "");
 }
 
 #[test]
 fn an_upgrade_of_the_package_ends_no_server_that_the_configuration_would_not_start() {
-    assert_eq!(done("serve", &[], &[], true), "take_over ");
+    assert_eq!(done("serve", &[], &[], &[]), "take_over ");
     let (reload, restart) = ("systemctl reload weir.service", "systemctl restart weir.service");
-    let renewed = done("serve", &[], &["take_over "], true);
+    let renewed = done("serve", &[], &["take_over "], &[]);
     assert_eq!(renewed, format!("take_over ; {reload}; {restart}"));
-    let kept = done("serve", &[], &["take_over ", reload], true);
+    let kept = done("serve", &[], &["take_over ", reload], &[]);
     let told = kept.strip_prefix(&format!("take_over ; {reload}; ")).expect("no restart");
     assert!(told.starts_with("weir: the earlier program serves on."), "{told}");
     // One that does not run starts where its unit is enabled, unless nginx serves.
-    assert_eq!(done("serve", &[], &[WEIR_SERVES], true), "");
+    assert_eq!(done("serve", &[], &[WEIR_SERVES], &[]), "");
     let start = "deb-systemd-invoke start weir.service";
-    assert_eq!(done("serve", &[], &[WEIR_SERVES, NGINX_SERVES], true), start);
-    let failed = done("serve", &[], &[WEIR_SERVES, NGINX_SERVES, start], true);
+    assert_eq!(done("serve", &[], &[WEIR_SERVES, NGINX_SERVES], &[]), start);
+    let failed = done("serve", &[], &[WEIR_SERVES, NGINX_SERVES, start], &[]);
     assert!(failed.ends_with("weir: it does not start; journalctl -u weir says why"), "{failed}");
 }
 
