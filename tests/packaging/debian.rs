@@ -256,3 +256,16 @@ fn the_package_has_a_page_of_the_manual_for_each_tool() {
     let found = String::from_utf8(found.stdout).unwrap();
     assert_eq!(found.lines().collect::<Vec<_>>(), tools.split(' ').collect::<Vec<_>>());
 }
+
+/// Debian's directories `/bin`, `/lib` and `/sbin` are links into `/usr`.
+#[test]
+fn the_package_has_no_file_behind_a_link_of_the_system() {
+    let manifest = read("crates/weir/Cargo.toml");
+    let assets = manifest.split_once("\nassets = [\n").and_then(|(_, rest)| rest.split_once("\n]"));
+    let places = assets.expect("assets").0.lines().filter_map(|line| line.split('"').nth(3));
+    let places: Vec<&str> = places.collect();
+    assert!(places.contains(&"usr/lib/systemd/system/"), "{places:?}");
+    for link in ["bin/", "lib/", "sbin/"] {
+        assert!(!places.iter().any(|place| place.starts_with(link)), "{places:?}");
+    }
+}
