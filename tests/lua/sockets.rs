@@ -35,6 +35,29 @@ fn a_script_still_sends_when_the_other_side_has_said_all() {
 }
 
 #[test]
+fn a_script_that_has_received_all_is_told_of_the_end_once_more() {
+    let port = listen(|mut stream: TcpStream| {
+        let _ = stream.write_all(b"all");
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let server = server(&format!(
+        r#"location = /t {{ content_by_lua_block {{
+               local sock = ngx.socket.tcp()
+               assert(sock:connect("127.0.0.1", {port}))
+               ngx.say(sock:receive("*a"))
+               ngx.say(sock:setkeepalive())
+               ngx.say("again: ", sock:receive("*a"))
+               local line, why, rest = sock:receive()
+               ngx.say(line, why, #rest)
+               ngx.say(sock:receive())
+               ngx.say(sock:close())
+           }} }}"#
+    ));
+    assert_eq!(server.get("/t").body(), "all\nnilclosed\nagain: \nnilclosed0\nnilclosed\n1\n");
+}
+
+#[test]
 fn a_socket_that_another_thread_uses_stays_open() {
     let port = listen(|mut stream: TcpStream| {
         let _ = stream.read_exact(&mut [0]);

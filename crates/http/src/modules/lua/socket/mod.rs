@@ -115,6 +115,9 @@ struct Connection {
     send_aborted: Cell<bool>,
     /// Whether the peer has closed its direction, or receiving failed. Sending may still work.
     read_closed: Cell<bool>,
+    /// Whether the peer has closed its direction, and the script was not told yet, since it has
+    /// asked for all bytes.
+    read_ended: Cell<bool>,
     /// Whether sending failed. Bytes that arrived may still be received.
     write_closed: Cell<bool>,
 }
@@ -125,20 +128,20 @@ impl Connection {
     }
 
     fn new(wire: Carrying, slot: Option<Slot>) -> Rc<Connection> {
-        let (unread, receive_aborted, send_aborted, read_closed, write_closed) = Default::default();
         Rc::new(Connection {
             wire,
             slot,
-            unread,
-            receive_aborted,
-            send_aborted,
-            read_closed,
-            write_closed,
+            unread: RefCell::default(),
+            receive_aborted: Cell::default(),
+            send_aborted: Cell::default(),
+            read_closed: Cell::default(),
+            read_ended: Cell::default(),
+            write_closed: Cell::default(),
         })
     }
 
     fn is_whole(&self) -> bool {
-        !self.read_closed.get() && !self.write_closed.get()
+        !self.read_closed.get() && !self.read_ended.get() && !self.write_closed.get()
     }
 }
 
@@ -394,18 +397,22 @@ impl Socket {
             let limit = self.timeouts.get()[2];
             #[expect(clippy::disallowed_methods, reason = "a server's bytes")]
             let reading = async {
+                if connection.read_ended.get() {
+                    return Ok(Vec::new());
+                }
                 let (read, buf) = connection.wire.recv(Vec::with_capacity(READ)).await;
                 read.map(|_| buf).map_err(SocketError::from)
             };
             match within(handle, limit, reading).await {
                 Ok(bytes) if bytes.is_empty() => {
+                    let rest = connection.unread.take();
+                    if *pattern == Pattern::All {
+                        connection.read_ended.set(true);
+                        return Ok((rest, true));
+                    }
                     connection.read_closed.set(true);
                     self.end_if_useless(&connection);
-                    let rest = connection.unread.take();
-                    return match pattern {
-                        Pattern::All => Ok((rest, true)),
-                        _ => Err((SocketError::Closed, rest)),
-                    };
+                    return Err((SocketError::Closed, rest));
                 }
                 Ok(bytes) => {
                     self.received.set(self.received.get() + bytes.len() as u64);
