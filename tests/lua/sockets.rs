@@ -58,6 +58,24 @@ fn a_script_that_has_received_all_is_told_of_the_end_once_more() {
 }
 
 #[test]
+fn the_end_of_the_pieces_is_told_however_the_next_one_is_asked_for() {
+    let port = listen(|mut stream: TcpStream| {
+        let _ = stream.write_all(b"ab--cd--ef");
+    });
+    let server = server(&format!(
+        r#"location = /t {{ content_by_lua_block {{
+               local sock = ngx.socket.tcp()
+               assert(sock:connect("127.0.0.1", {port}))
+               local read = sock:receiveuntil("--")
+               ngx.say(read(4), " ", read(), " ", read(), " ", read(4))
+               ngx.say(sock:receive())
+               ngx.say(read(4))
+           }} }}"#
+    ));
+    assert_eq!(server.get("/t").body(), "ab nil cd nilclosedef\nnilclosed\nnilclosed\n");
+}
+
+#[test]
 fn a_socket_that_another_thread_uses_stays_open() {
     let port = listen(|mut stream: TcpStream| {
         let _ = stream.read_exact(&mut [0]);

@@ -195,12 +195,12 @@ function methods.receiveuntil(...)
         local most = select("#", ...) == 1 and a_count(1, (...)) or nil
         -- A length of 0 means no limit.
         if most == 0 then most = nil end
-        if most and over then
+        local socket = readable(self)
+        if not socket then return nil, "closed" end
+        if over then
             over = false
             return nil, nil, nil
         end
-        local socket = readable(self)
-        if not socket then return nil, "closed" end
         local data, err, part, reached = wait(native.socket_until(socket, mark, inclusive, most))
         if not data then return nil, err, part end
         over = most and reached
