@@ -46,6 +46,22 @@ fn a_directory_tells_what_is_in_it() {
     assert_eq!(all(&text, "href"), ["/list/"]);
 }
 
+/// A thread of the pool writes the answer for a large directory.
+#[test]
+fn a_large_directory_does_not_hold_the_loop_up() {
+    const FILES: usize = 20_000;
+    let dir = Dir::new();
+    dir.write("list/0", "");
+    (1..FILES).for_each(|n| drop(std::fs::File::create(dir.path().join(format!("list/{n}")))));
+    let logged = "access_log %%DIR%%/blocked.log blocked; dav_ext_methods PROPFIND OPTIONS;";
+    let s = server_in(dir, "log_format blocked $event_loop_blocked;", logged);
+    let text = find(&s, "/list/", "1", "").body();
+    assert_eq!(all(&text, "href").len(), FILES + 1);
+    s.wait_file("blocked.log", "\n", 1);
+    let blocked: f64 = s.dir().read("blocked.log").trim().parse().unwrap();
+    assert!(blocked < 0.3, "for {blocked} s");
+}
+
 #[test]
 fn what_is_asked_for_is_told() {
     let s = start();

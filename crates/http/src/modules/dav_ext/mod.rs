@@ -2,7 +2,7 @@
 //! WebDAV (RFC 4918). The directives are those of the module nginx-dav-ext, which has no PROPPATCH.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use weir_conf::{Directive as Line, Error, values};
@@ -325,15 +325,14 @@ async fn find(r: &mut Request) -> Step {
     let name = name.rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
     let mut all = vec![(own.clone(), DirectoryEntry { name, info: stat.0 })];
     if children && stat.is_directory() {
-        let mut entries = match directory::entries(r, &path, EntryFilter::USUAL).await {
+        let entries = match directory::entries(r, &path, EntryFilter::USUAL).await {
             Ok(entries) => entries,
             Err(end) => return end,
         };
-        entries.sort_by(|a, b| a.name.cmp(&b.name));
-        let between: &[u8] = if own.ends_with(b"/") { b"" } else { b"/" };
-        for entry in entries.into_iter().filter(|entry| entry.is_directory() || entry.is_file()) {
-            let behind: &[u8] = if entry.is_directory() { b"/" } else { b"" };
-            all.push(([&own, between, &entry.name, behind].concat(), entry));
+        let below = directory::run_for(r, entries.len(), move || hrefs(&own, entries)).await;
+        match below {
+            Ok(below) => all.extend(below),
+            Err(end) => return end,
         }
     }
     let mut given = Vec::new();
@@ -345,16 +344,37 @@ async fn find(r: &mut Request) -> Step {
             Err(error) => return error.into(),
         };
     }
-    let mut out = begin_multistatus();
-    let mut given = given.into_iter();
+    let (locks, now) = (CONF.of(r.conf()).locks.clone(), r.event_loop.handle.now());
     let has_etag = r.conf().core.etag;
-    for (href, entry) in &all {
-        let (locks, properties) = (LockProperties::of(r, href), given.next().unwrap_or_default());
-        let told = Resource { href, entry, locks, properties, has_etag };
-        told.write(&asked, &mut out);
+    let count = all.len();
+    let write = move || {
+        let mut out = begin_multistatus();
+        let mut given = given.into_iter();
+        for (href, entry) in &all {
+            let locks = LockProperties::of(locks.as_deref(), now, href);
+            let properties = given.next().unwrap_or_default();
+            let told = Resource { href, entry, locks, properties, has_etag };
+            told.write(&asked, &mut out);
+        }
+        end_multistatus(&mut out);
+        out
+    };
+    match directory::run_for(r, count, write).await {
+        Ok(out) => respond(r, 207, Bytes::from(out)),
+        Err(end) => end,
     }
-    end_multistatus(&mut out);
-    respond(r, 207, Bytes::from(out))
+}
+
+/// The files and directories below `own`, sorted, with their paths.
+fn hrefs(own: &[u8], mut entries: Vec<DirectoryEntry>) -> Vec<(Vec<u8>, DirectoryEntry)> {
+    entries.retain(|entry| entry.is_directory() || entry.is_file());
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    let between: &[u8] = if own.ends_with(b"/") { b"" } else { b"/" };
+    let placed = entries.into_iter().map(|entry| {
+        let behind: &[u8] = if entry.is_directory() { b"/" } else { b"" };
+        ([own, between, &entry.name, behind].concat(), entry)
+    });
+    placed.collect()
 }
 
 /// The properties that clients have set on each of these files. Blocks.
@@ -402,10 +422,9 @@ struct LockProperties {
 }
 
 impl LockProperties {
-    fn of(r: &Request, path: &[u8]) -> LockProperties {
-        let locks = CONF.of(r.conf()).locks.as_ref();
+    fn of(locks: Option<&Locks>, now: Instant, path: &[u8]) -> LockProperties {
         let supported = locks.is_some();
-        let table = locks.and_then(|locks| locks.open(r.event_loop.handle.now()));
+        let table = locks.and_then(|locks| locks.open(now));
         LockProperties { supported, locks: table.map_or_else(Vec::new, |table| table.over(path)) }
     }
 }
