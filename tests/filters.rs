@@ -256,6 +256,27 @@ fn what_could_be_unpacked_is_sent() {
     }
 }
 
+/// Each member needs a new decompressor, which takes time.
+#[test]
+fn many_short_members_do_not_hold_the_loop_up() {
+    const MEMBERS: usize = 20_000;
+    let mut member = GzEncoder::new(Vec::new(), Compression::fast());
+    member.write_all(b"x").unwrap();
+    let packed = member.finish().unwrap().repeat(MEMBERS);
+    let port = listen(move |mut stream| {
+        let _ = stream.read(&mut [0; 4096]);
+        let head = format!("Content-Encoding: gzip\r\nContent-Length: {}", packed.len());
+        let head = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n");
+        let _ = stream.write_all(&[head.as_bytes(), &packed].concat());
+    });
+    let server = serving(&format!(
+        "blocked_threshold 100ms; gunzip on; location / {{ proxy_pass http://127.0.0.1:{port}; }}"
+    ));
+    assert_eq!(ask(&server, "/", "").body(), "x".repeat(MEMBERS));
+    let log = server.log();
+    assert!(!log.contains("module: \"gunzip_filter\""), "{log}");
+}
+
 #[test]
 fn an_answer_that_cannot_be_unpacked_at_all_has_no_head() {
     let port = listen(|mut stream| {

@@ -23,6 +23,9 @@ const ROOM: usize = 32 * 1024;
 /// input.
 const WAITING: u64 = 128 * 1024;
 
+/// Output up to this length is copied behind other output.
+const SHORT: usize = 4096;
+
 /// Settings.
 #[derive(Debug, Clone)]
 pub struct Conf {
@@ -131,7 +134,14 @@ impl Gunzip {
             let mut at = 0;
             while let Some(piece) = self.next(bytes.get(at..).unwrap_or_default(), &mut at, r)? {
                 self.has_output |= !piece.is_empty();
-                out.push(piece);
+                // Copied behind other output: many short members must not keep a buffer each.
+                if piece.len() > SHORT || !out.extend_last(&piece) {
+                    out.push(piece);
+                }
+                if self.between_members && at < bytes.len() {
+                    // The next member needs a new decompressor, which takes time.
+                    r.event_loop.handle.heavy().await;
+                }
                 if out.len() >= WAITING {
                     r.send_ahead(std::mem::take(out)).await?;
                     r.send_queued().await?;
