@@ -25,8 +25,8 @@ pub struct PeerState {
     frame_size: Cell<usize>,
     /// The peer has lowered SETTINGS_HEADER_TABLE_SIZE.
     small_table: Cell<bool>,
-    /// Bytes of bodies that were sent to it.
-    sent: Cell<u64>,
+    /// Bytes of bodies that were sent, and of what [`Link::count_payload`] was told of.
+    payload: Cell<u64>,
 }
 
 impl Default for PeerState {
@@ -36,7 +36,7 @@ impl Default for PeerState {
             initial_window: Cell::new(frame::DEFAULT_WINDOW),
             frame_size: Cell::new(frame::MAX_PAYLOAD),
             small_table: Cell::new(false),
-            sent: Cell::new(0),
+            payload: Cell::new(0),
         }
     }
 }
@@ -123,12 +123,17 @@ impl<S: Stream> Link<S> {
     /// Subtracts sent DATA from the connection's window.
     pub(crate) fn spend(&self, bytes: usize) {
         self.peer.window.set(self.peer.window.get() - bytes as i64);
-        self.peer.sent.set(self.peer.sent.get() + bytes as u64);
+        self.count_payload(bytes);
     }
 
-    /// Bytes of bodies that were sent on the connection.
-    pub fn bodies_sent(&self) -> u64 {
-        self.peer.sent.get()
+    /// Counts bytes of a received body or field block.
+    pub fn count_payload(&self, bytes: usize) {
+        self.peer.payload.set(self.peer.payload.get() + bytes as u64);
+    }
+
+    /// Bytes of sent and received bodies, and of received field blocks.
+    pub fn payload(&self) -> u64 {
+        self.peer.payload.get()
     }
 
     /// Extends the connection's window. False if it is then larger than a window may be.

@@ -42,8 +42,6 @@ pub struct Ledger {
     resets: RefCell<VecDeque<Past>>,
     /// The number of answers that were begun.
     pub answers: Cell<u64>,
-    /// Bytes of received field blocks and bodies, for the detection of floods.
-    pub payload: Cell<u64>,
 }
 
 /// The state that the streams of a connection share.

@@ -172,12 +172,11 @@ impl Reader {
         }
     }
 
-    /// Counts parsed bytes. Fails on a flood: nginx's rule. Sent bodies count for the client, which has to give windows for them.
+    /// Counts parsed bytes. Fails on a flood: nginx's rule. Sent bodies are payload, too: the client has to give windows for them.
     pub fn count(&mut self, bytes: usize) -> ReadResult {
         self.check_cancelled()?;
         self.history.total += bytes as u64;
-        let payload = self.link.ledger.payload.get() + self.link.bodies_sent();
-        if self.history.total / 8 > payload + FLOOD {
+        if self.history.total / 8 > self.link.payload() + FLOOD {
             return ConnectionError::new(ErrorCode::NoError, "http2 flood detected");
         }
         Ok(())
@@ -223,8 +222,7 @@ impl FrameHandler for Reader {
 
     fn piece(&mut self, piece: BodyPiece<'_>) {
         let BodyPiece { stream, data, framed, last } = piece;
-        let payload = &self.link.ledger.payload;
-        payload.set(payload.get() + data.len() as u64);
+        self.link.count_payload(data.len());
         match self.link.stream(stream).filter(|stream| !stream.is_gone()) {
             Some(stream) => {
                 let was_malformed = stream.is_malformed();
@@ -523,7 +521,7 @@ impl Reader {
         }
         let verdict = self.composer.finish(ended, &mut draft);
         let len = bytes.len() as u64;
-        link.ledger.payload.set(link.ledger.payload.get() + len);
+        link.count_payload(bytes.len());
         let credit = link.v2().body_preread_size.min(u64::from(frame::MAX_WINDOW)) as i64;
         // Before the client has acknowledged SETTINGS, it may use the default window.
         let credit = if self.history.acknowledged {
