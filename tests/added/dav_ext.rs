@@ -338,6 +338,25 @@ fn a_long_namespace_is_not_repeated_without_end() {
     assert!(lock.status == 200 && !lock.body().contains("<D:owner>"), "{}", lock.body());
 }
 
+/// The parser compares each namespace with all others, for each element that declares one.
+#[test]
+fn a_body_with_many_namespaces_is_refused() {
+    let s = locking("1m");
+    let named: String = (0..600).map(|n| format!(" xmlns:n{n}='u'")).collect();
+    let body = format!("<propfind xmlns='DAV:'{named}><allprop/></propfind>");
+    assert_eq!(find(&s, "/list/sub/x", "0", &body).status, 400);
+    assert_eq!(patch(&s, "/list/sub/x", &set(&format!("<u:a{named}/>"))).status, 400);
+    let body = WISH.replace("<lockscope>", &format!("<a{named}/><lockscope>"));
+    assert_eq!(lock_with(&s, "/list/sub/x", "", &body).status, 400);
+    let long = "<a/>".repeat(1000);
+    let body = format!("<propfind xmlns='DAV:'><propname/>{long}</propfind>");
+    assert_eq!(find(&s, "/list/sub/x", "0", &body).status, 207);
+    // Each attribute is stored with its namespace, so what is stored has more of them.
+    let attributes: String = (0..600).map(|n| format!(" u:n{n}=''")).collect();
+    let said = patch(&s, "/list/sub/x", &set(&format!("<u:a{attributes}/>")));
+    assert!(said.body().contains("507 Insufficient Storage"), "{}", said.body());
+}
+
 #[test]
 fn properties_are_kept_with_their_files() {
     let dir = with_files();

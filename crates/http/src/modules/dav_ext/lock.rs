@@ -8,7 +8,7 @@ use weir_proto::uri::{Escape, escape, escape_html};
 
 use super::condition::{self, List, ResourceState};
 use super::locks::{Lock, LockRequest, LockTable, Locks, key};
-use super::{body, file_of, respond, xml};
+use super::{body, file_of, parsed, respond, xml};
 use crate::files;
 use crate::modules::dav::{self, Depth, depth_header};
 use crate::modules::dav_ext::CONF;
@@ -166,7 +166,7 @@ async fn locked(r: &mut Request, locks: &Locks) -> Result<(u16, Lock, bool), Ste
         table.refresh(&mut lock);
         return Ok((200, lock, false));
     }
-    let Some(request) = lock_request(&body, deep) else {
+    let Some(request) = parsed(r, body, move |body| lock_request(body, deep)).await? else {
         r.log(Level::Error, format_args!("dav_ext: the body of LOCK is no XML"));
         return Err(Step::Status(400));
     };

@@ -275,6 +275,21 @@ async fn body(r: &mut Request) -> Result<Vec<u8>, Step> {
     Ok(r.body.memory.concat())
 }
 
+/// A longer body is parsed on a thread of the pool: the time grows with the square of its length.
+const SHORT: usize = 1024;
+
+/// Parses a body.
+async fn parsed<T: Send + 'static>(
+    r: &mut Request,
+    body: Vec<u8>,
+    parse: impl FnOnce(&[u8]) -> T + Send + 'static,
+) -> Result<T, Step> {
+    if body.len() <= SHORT {
+        return Ok(parse(&body));
+    }
+    Ok(on_disk(r, move |_| Ok(parse(&body))).await?)
+}
+
 /// The path of the request's file or directory, without the slash of a directory.
 async fn file_of(r: &mut Request) -> Result<Vec<u8>, Step> {
     let mut path = dav::map_path(r).await?;
@@ -289,9 +304,10 @@ async fn find(r: &mut Request) -> Step {
         Ok(body) => body,
         Err(step) => return step,
     };
-    let asked = match Propfind::read(&body) {
-        Ok(asked) => asked,
-        Err(why) => {
+    let asked = match parsed(r, body, Propfind::read).await {
+        Ok(Ok(asked)) => asked,
+        Err(step) => return step,
+        Ok(Err(why)) => {
             r.log(Level::Error, format_args!("dav_ext: the body of PROPFIND {why}"));
             return Step::Status(400);
         }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use weir_log::Level;
 
 use super::xml::{self, Name};
-use super::{begin_multistatus, body, end_multistatus, file_of, respond, write_href};
+use super::{begin_multistatus, body, end_multistatus, file_of, parsed, respond, write_href};
 use crate::files;
 use crate::files::disk::{DiskError, on_disk, path as disk_path};
 use crate::phases::Step;
@@ -91,7 +91,7 @@ pub async fn change(r: &mut Request) -> Step {
 
 async fn changed(r: &mut Request) -> Result<Vec<u8>, Step> {
     let body = body(r).await?;
-    let changes = match PropertyChange::read(&body) {
+    let changes = match parsed(r, body, PropertyChange::read).await? {
         Ok(changes) => changes,
         Err(status) => {
             let text = match status {
@@ -173,6 +173,7 @@ fn apply(path: &Path, changes: &[PropertyChange]) -> Result<(), Errno> {
     let text: Vec<u8> = all.into_iter().flat_map(|property| property.element).collect();
     match text.len() {
         0 => absent(removexattr(path, ATTRIBUTE)).map(|_| ()),
+        _ if xml::declares_too_many(&text) => Err(Errno::TOOBIG),
         1..=LARGEST => setxattr(path, ATTRIBUTE, &text, XattrFlags::empty()),
         _ => Err(Errno::TOOBIG),
     }

@@ -4,6 +4,8 @@ use roxmltree::{Document, Node, NodeType, ParsingOptions};
 
 /// The most nodes of a body.
 const MOST: u32 = 8192;
+/// The most declarations of namespaces. The parser's time grows with the cube of their number.
+const MOST_NAMESPACES: usize = 512;
 /// The namespace of the prefix `xml`.
 const XML: &str = "http://www.w3.org/XML/1998/namespace";
 
@@ -40,15 +42,24 @@ impl Name {
     }
 }
 
-/// Parses a body. `None` if it is not XML, or if it declares a prefix with an empty namespace. The
-/// parser accepts the latter, although "Namespaces in XML 1.0", section 2.2, forbids it.
+/// Parses a body. `None` if it is not XML, if it declares too many namespaces, or if it declares a
+/// prefix with an empty namespace. The parser accepts the latter, although "Namespaces in XML 1.0",
+/// section 2.2, forbids it.
 pub fn document(body: &[u8]) -> Option<Document<'_>> {
+    if declares_too_many(body) {
+        return None;
+    }
     let options = ParsingOptions { nodes_limit: MOST, ..Default::default() };
     let document = Document::parse_with_options(std::str::from_utf8(body).ok()?, options).ok()?;
     let nameless = |node: Node<'_, '_>| {
         node.namespaces().any(|named| named.name().is_some() && named.uri().is_empty())
     };
     (!document.descendants().any(nameless)).then_some(document)
+}
+
+/// Whether a text declares more namespaces than [`document`] accepts.
+pub fn declares_too_many(text: &[u8]) -> bool {
+    memchr::memmem::find_iter(text, b"xmlns").nth(MOST_NAMESPACES).is_some()
 }
 
 /// Appends an element with its contents and its language. Does not recurse, since a body may be
