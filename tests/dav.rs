@@ -126,6 +126,25 @@ fn collections_are_made_copied_moved_and_deleted() {
     assert_eq!(server.ask("DELETE /moved/", "", "").status, 404);
 }
 
+/// The destination is removed first, so it must not be what is to be moved, under another name.
+#[test]
+fn a_collection_that_is_moved_onto_itself_stays() {
+    let server = start();
+    put(&server, "/c/sub/x", "deep");
+    symlink(".", server.dir().file("root/link")).unwrap();
+    for target in ["/c/", "/./c/", "/c/./", "/c/%2e/", "/link/c/"] {
+        for (source, method) in [("/c/", "MOVE"), ("/c/sub/", "MOVE"), ("/c/sub/", "COPY")] {
+            let status = server.ask(&format!("{method} {source}"), &to(target), "").status;
+            assert_eq!(status, 403, "{method} {source} {target}");
+        }
+    }
+    assert_eq!(server.get("/c/sub/x").body(), "deep");
+    // A collection beside it whose name begins alike does not contain it.
+    server.ask("MKCOL /c2/", "", "");
+    assert_eq!(server.ask("MOVE /c2/", &to("/link/c/"), "").status, 201);
+    assert_eq!(server.get("/c/sub/x").status, 404);
+}
+
 /// A destination with the scheme of the connection: over TLS clients name places with `https`.
 #[test]
 fn a_destination_is_of_what_the_connection_speaks() {
@@ -177,11 +196,16 @@ fn nothing_goes_out_of_its_place() {
         ("/keep2/", 409),
         ("/keep", 403),
         ("//keep", 403),
+        ("/./keep", 403),
+        ("/%2e/keep?x", 403),
     ] {
         assert_eq!(server.ask("COPY /keep", &to(target), "").status, status, "{target}");
     }
     assert_eq!(server.ask("COPY /keep", "", "").status, 400);
-    assert_eq!(server.ask("COPY /alias/keep", &to("/x"), "").status, 400);
+    for target in ["/x", "/other/x", "/alias2/x"] {
+        assert_eq!(server.ask("COPY /alias/keep", &to(target), "").status, 400, "{target}");
+    }
+    assert_eq!(server.ask("COPY /alias/keep", &to("/./alias//x"), "").status, 204);
     server.ask("MKCOL /c/", "", "");
     assert_eq!(server.ask("COPY /c/", &to("/c/inner/"), "").status, 403);
     assert_eq!(server.ask("DELETE /deep/file", "", "").status, 409);

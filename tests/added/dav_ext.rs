@@ -169,7 +169,10 @@ fn only_the_holder_of_the_lock_may_change_a_file() {
         assert_eq!(change(&s, line, other, ""), 412, "{line}");
     }
     assert_eq!(change(&s, "MOVE /list/sub/x", "Destination: /y\r\n", ""), 423);
-    assert_eq!(change(&s, "COPY /list/a%20%26%20b.txt", "Destination: /list/sub/x\r\n", ""), 423);
+    for path in ["/list/sub/x", "/./list/sub/x", "/list/%2e/sub//x", "/list//sub/x?y"] {
+        let to = format!("Destination: {path}\r\n");
+        assert_eq!(change(&s, "COPY /list/a%20%26%20b.txt", &to, ""), 423, "{path}");
+    }
     assert_eq!(change(&s, "PUT /list/sub/y", "", "free"), 201);
     assert_eq!(s.get("/list/sub/x").body(), "x");
     // A condition that is always true does not show the lock.

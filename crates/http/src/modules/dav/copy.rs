@@ -92,9 +92,17 @@ fn behind_host<'u>(r: &Request, uri: &'u [u8]) -> Result<&'u [u8], ForeignUri> {
     Ok(&behind[slash..])
 }
 
-/// The decoded path of a URI on this host. `None` for another host and for a path above the root.
+/// The path of a URI on this host. `None` for another host and for a path above the root.
 pub(crate) fn own_path(r: &Request, uri: &[u8]) -> Option<Vec<u8>> {
-    uri::is_unsafe(behind_host(r, uri).ok()?).ok().map(|safe| safe.path)
+    path_behind_host(r, behind_host(r, uri).ok()?)
+}
+
+/// The path that a request for this target would have: a file must not have two paths, since locks
+/// and checks compare paths. `None` if it leads above the root.
+fn path_behind_host(r: &Request, target: &[u8]) -> Option<Vec<u8>> {
+    uri::is_unsafe(target).ok()?;
+    let (merge_slashes, mut path) = (r.server.conf.head_limits.merge_slashes, Vec::new());
+    uri::normalise(target, merge_slashes, &mut path).ok().map(|()| path)
 }
 
 /// The decoded path of `Destination`, which must be on this host and not above the root.
@@ -107,23 +115,24 @@ fn target(r: &Request, destination: &[u8], shown: &str) -> Result<Vec<u8>, Step>
             refuse(r, 400, &format!("\"Destination\" URI \"{shown}\" {text}"))
         }
     })?;
-    let Ok(safe) = uri::is_unsafe(raw) else {
+    let Some(target) = path_behind_host(r, raw) else {
         r.log(Level::Error, format_args!("unsafe URI \"{}\" was detected", weir_log::Bytes(raw)));
         return Err(invalid(r, shown));
     };
-    if r.path.ends_with(b"/") != raw.ends_with(b"/") {
+    if r.path.ends_with(b"/") != target.ends_with(b"/") {
         let path = weir_log::Bytes(&r.path);
         let text = "should be either collections or non-collections";
         let text = format!("both URI \"{path}\" and \"Destination\" URI \"{shown}\" {text}");
         return Err(refuse(r, 409, &text));
     }
-    Ok(safe.path)
+    Ok(target)
 }
 
-/// With `alias`, the path of the destination must begin with the location's name.
+/// With `alias`, the path of the destination must begin with the location's name, which `alias`
+/// replaces. Otherwise a file would have several paths.
 fn check_alias(r: &Request, target: &[u8], shown: &str) -> Result<(), Step> {
     match r.conf().core.root.stands_for {
-        StandsFor::Prefix(len) if target.len() < len => Err(invalid(r, shown)),
+        StandsFor::Prefix(len) if target.get(..len) != r.path.get(..len) => Err(invalid(r, shown)),
         _ => Ok(()),
     }
 }

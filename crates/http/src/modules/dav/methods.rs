@@ -90,7 +90,10 @@ impl Disk {
             return Err(DiskError::BadRequest);
         }
         match there {
-            Some(old) if old.is_dir() => self.remove_tree(&t.to)?,
+            Some(old) if old.is_dir() => {
+                self.check_apart(t)?;
+                self.remove_tree(&t.to)?;
+            }
             Some(_) => self.remove_file(&t.to)?,
             None => {}
         }
@@ -122,10 +125,7 @@ impl Disk {
             Err(e) => return Err(self.failed(&e, DiskError::Missing, "lstat()", &t.to)),
         };
         if there.is_dir() && !to_collection {
-            let ((from, to), method) = (&t.names, &t.method);
-            let text = format!("\"{from}\" could not be {method}ed to collection \"{to}\"");
-            self.note(Level::Error, text);
-            return Err(DiskError::Directory);
+            return Err(self.no_transfer(t, DiskError::Directory));
         }
         if !t.overwrite {
             let (shown, cause) =
@@ -134,6 +134,26 @@ impl Disk {
             return Err(DiskError::NoOverwrite);
         }
         Ok(Some(there))
+    }
+
+    /// Checks that the source is not in the collection that it replaces. A link above either of them
+    /// gives a collection a second path.
+    fn check_apart(&mut self, t: &Transfer) -> DiskResult<()> {
+        let mut real = |path: &Path| {
+            fs::canonicalize(path)
+                .map_err(|e| self.failed(&e, DiskError::Missing, "realpath()", path))
+        };
+        match real(&t.from)?.starts_with(real(&t.to)?) {
+            true => Err(self.no_transfer(t, DiskError::Denied)),
+            false => Ok(()),
+        }
+    }
+
+    fn no_transfer(&mut self, t: &Transfer, error: DiskError) -> DiskError {
+        let ((from, to), method) = (&t.names, &t.method);
+        let text = format!("\"{from}\" could not be {method}ed to collection \"{to}\"");
+        self.note(Level::Error, text);
+        error
     }
 
     fn transfer_file(&mut self, t: &Transfer, info: &Metadata, over: bool) -> DiskResult<()> {

@@ -55,9 +55,11 @@ pub struct LockTable<'z> {
     timeout: u64,
 }
 
-/// The normalized form of a path: always with a slash at the end.
+/// The normalized form of a path: always with a slash at the end, and without adjacent slashes.
 pub fn key(path: &[u8]) -> Vec<u8> {
-    [path.strip_suffix(b"/").unwrap_or(path), b"/"].concat()
+    let mut key = [path, b"/"].concat();
+    key.dedup_by(|a, b| *a == b'/' && *b == b'/');
+    key
 }
 
 fn name_of(key: &[u8]) -> RecordName {
