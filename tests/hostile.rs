@@ -120,6 +120,26 @@ fn conditions_and_maps_have_the_limit_too() {
 }
 
 #[test]
+fn routes_have_the_limit_too() {
+    for condition in ["uri~^/(a+)+$", "header~X:^/(?:a+)+$", "arg~x:^/(?:a+)+$"] {
+        let s = server(
+            "",
+            &format!(
+                "location / {{ route {condition} @no; return 200 in; }}
+                 location @no {{ return 403; }}"
+            ),
+        );
+        let ask = |value: &str| {
+            let line = format!("GET {value}?x={value}");
+            s.ask(&line, &format!("X: {value}\r\n"), "").status
+        };
+        assert_eq!((ask("/aaaa"), ask("/b")), (403, 200), "{condition}");
+        assert_eq!(ask(CATASTROPHIC), 500, "{condition}");
+        s.wait_log("pcre2_match() failed: -47 on", 1);
+    }
+}
+
+#[test]
 fn redirects_inside_that_go_in_circles_end() {
     let s = server(
         "",

@@ -65,6 +65,7 @@ const ELSEWHERE: &[(&str, &str, &[Maker])] = &[
     ("http/modules/lua/api/log.rs", "level", &[]),
     // Texts of errors.
     ("values/regex.rs", "decide", &[Item("values/regex.rs", "gave_up")]),
+    ("http/modules/route.rs", "handler", &[Item("values/regex.rs", "gave_up")]),
     (
         "values/log/writer.rs",
         "complain",

@@ -5,11 +5,13 @@
 //! arguments together, and splits its requests by weight.
 
 use weir_conf::{Directive as Line, Error, Word, values};
+use weir_log::Level;
 use weir_proto::uri::{self, Unescape};
 
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::phases::Step;
+use crate::regex::GaveUp;
 use crate::request::Request;
 use crate::site::location::Kind;
 use crate::site::settings::LocationConf;
@@ -78,9 +80,14 @@ pub fn wanted(conf: &LocationConf) -> bool {
 /// Rewrite phase handler, before the rewrite module, since a rule decides which location's code
 /// runs.
 pub fn handler(r: &mut Request) -> Step {
-    let rules = &CONF.of(r.conf()).rules;
-    let Some(rule) = rules.iter().find(|rule| rule.conditions.iter().all(|c| c.holds(r))) else {
-        return Step::Next;
+    let rule = match first_that_holds(&CONF.of(r.conf()).rules, r) {
+        Ok(Some(rule)) => rule,
+        Ok(None) => return Step::Next,
+        // Another location might allow what that of the rule denies.
+        Err(gave_up) => {
+            r.log(Level::Alert, format_args!("{gave_up}"));
+            return Step::Status(500);
+        }
     };
     let mut left = r.event_loop.random_word() % rule.total;
     let chosen = rule.targets.iter().find(|(_, weight)| {
@@ -94,29 +101,53 @@ pub fn handler(r: &mut Request) -> Step {
     }
 }
 
+/// The first rule whose conditions all hold. An error if a pattern exceeds its match limit.
+fn first_that_holds<'c>(rules: &'c [Rule], r: &Request) -> Result<Option<&'c Rule>, GaveUp> {
+    for rule in rules {
+        if rule.holds(r)? {
+            return Ok(Some(rule));
+        }
+    }
+    Ok(None)
+}
+
+impl Rule {
+    fn holds(&self, r: &Request) -> Result<bool, GaveUp> {
+        for condition in &self.conditions {
+            if !condition.holds(r)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
 impl Condition {
-    fn holds(&self, r: &Request) -> bool {
+    fn holds(&self, r: &Request) -> Result<bool, GaveUp> {
         match self {
-            Condition::Method(name) => r.method_name() == name.as_slice(),
+            Condition::Method(name) => Ok(r.method_name() == name.as_slice()),
             Condition::Path(text) => text.holds(&r.path),
             Condition::Below(stem) => {
                 let rest = r.path.strip_prefix(stem.as_slice());
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+                Ok(rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/")))
             }
-            Condition::Header(name, text) => header(r, name).is_some_and(|v| text.holds(&v)),
-            Condition::Argument(name, text) => {
-                argument(&r.args, name).is_some_and(|v| text.holds(&v))
-            }
+            Condition::Header(name, text) => text.holds_for(header(r, name)),
+            Condition::Argument(name, text) => text.holds_for(argument(&r.args, name)),
         }
     }
 }
 
 impl Text {
-    fn holds(&self, value: &[u8]) -> bool {
+    fn holds(&self, value: &[u8]) -> Result<bool, GaveUp> {
         match self {
-            Text::Equal(text) => text == value,
-            Text::Matches(pattern) => pattern.is_match(value),
+            Text::Equal(text) => Ok(text == value),
+            Text::Matches(pattern) => pattern.test(value),
         }
+    }
+
+    /// A missing value meets no condition.
+    fn holds_for(&self, value: Option<Vec<u8>>) -> Result<bool, GaveUp> {
+        value.map_or(Ok(false), |value| self.holds(&value))
     }
 }
 
