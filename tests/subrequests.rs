@@ -72,6 +72,19 @@ fn a_page_cannot_make_a_value_grow_without_end() {
     assert!(body.ends_with("0123456789"));
 }
 
+/// A block is output that waits for an `include`. A server behind could fill the memory with one.
+#[test]
+fn a_page_cannot_keep_blocks_without_end() {
+    let (begin, end) = (r#"<!--#block name="a" -->"#, "<!--#endblock -->");
+    let (include, part) = (r#"<!--#include virtual="/none" stub="a" -->"#, "x".repeat(1 << 20));
+    let body = page(&[begin, &part.repeat(20), end, "then", include].concat());
+    let (said, rest) = body.split_once("then").unwrap();
+    assert_eq!(said, FAILED);
+    assert!(rest.len() <= 16 << 20 && rest.starts_with("xx"), "{}", rest.len());
+    let many = [begin, "x", end].concat().repeat(150_000);
+    assert!(page(&many).starts_with(FAILED));
+}
+
 #[test]
 fn included_pages_stand_in_their_place_and_order() {
     let server = pages(

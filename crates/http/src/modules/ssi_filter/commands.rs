@@ -10,7 +10,7 @@ use weir_log::Level;
 use weir_proto::uri::{self, Escape};
 
 use super::parser::{Command, Event, Parser};
-use super::{Conf, SsiBlock, SsiShared, complain, text};
+use super::{Conf, SsiShared, complain, full, text};
 use crate::request::Request;
 use crate::request::family::Stub;
 
@@ -36,6 +36,8 @@ pub struct SsiPage {
     /// Whether text is output. If not, it is skipped or stored in a block.
     output: bool,
     in_block: bool,
+    /// Whether the rest of the block is dropped, since there is no room for it.
+    block_is_full: bool,
     /// The current branch of an `if`.
     part: Branch,
     /// Whether a branch of the `if` was taken.
@@ -119,6 +121,7 @@ impl SsiPage {
             parser: Parser::new(conf.value_length as usize),
             output: true,
             in_block: false,
+            block_is_full: false,
             part: Branch::Outside,
             taken: false,
             encoding: Encoding::Entity,
@@ -138,10 +141,7 @@ impl SsiPage {
     ) -> io::Result<()> {
         while let Some(event) = self.parser.next(&mut input) {
             let done = match event {
-                Event::Text(bytes) => {
-                    self.text(bytes, out);
-                    Ok(())
-                }
+                Event::Text(bytes) => self.text(r, bytes, out),
                 Event::Complaint(text) => {
                     complain(r, Level::Error, format_args!("{text}"));
                     Ok(())
@@ -165,20 +165,25 @@ impl SsiPage {
     }
 
     /// Ends the page.
-    pub fn end(&mut self, out: &mut Chain) {
+    pub fn end(&mut self, r: &Request, out: &mut Chain) {
         if let Some(Event::Text(bytes)) = self.parser.end() {
-            self.text(bytes, out);
+            // Without room in the block, the text is dropped.
+            let _ = self.text(r, bytes, out);
         }
     }
 
-    fn text(&mut self, bytes: Bytes, out: &mut Chain) {
+    fn text(&mut self, r: &Request, bytes: Bytes, out: &mut Chain) -> Result<(), Fault> {
         if self.output {
             out.push(bytes);
-        } else if self.in_block
-            && let Some(block) = self.shared.borrow_mut().blocks.last_mut()
-        {
-            block.body.push(bytes);
+        } else if self.in_block && !self.block_is_full {
+            let mut shared = self.shared.borrow_mut();
+            self.block_is_full = !shared.extend_block(&bytes);
+            if self.block_is_full {
+                let name = shared.blocks.last().map_or(b"".as_slice(), |block| &block.name);
+                return Err(full(r, "block", name));
+            }
         }
+        Ok(())
     }
 
     async fn command(
@@ -200,8 +205,7 @@ impl SsiPage {
             if self.in_block {
                 let mut written = Vec::new();
                 command.write(&mut written);
-                self.text(written.into(), out);
-                return Ok(());
+                return self.text(r, written.into(), out);
             }
             if known.after.is_none() {
                 return Ok(());
@@ -239,9 +243,11 @@ impl SsiPage {
             }
             "endif" => (self.output, self.taken, self.part) = (true, false, Branch::Outside),
             "block" => {
-                let block = SsiBlock { name: params.required("name").to_vec(), body: Vec::new() };
-                self.shared.borrow_mut().blocks.push(block);
-                (self.output, self.in_block) = (false, true);
+                let name = params.required("name");
+                if !self.shared.borrow_mut().begin_block(name) {
+                    return Err(full(r, "block", name));
+                }
+                (self.output, self.in_block, self.block_is_full) = (false, true, false);
             }
             _ => (self.output, self.in_block) = (true, false),
         }
@@ -342,14 +348,14 @@ impl SsiPage {
     }
 
     fn stub(&self, r: &Request, name: &[u8]) -> Result<Stub, Fault> {
-        let shared = self.shared.borrow();
-        let Some(block) = shared.blocks.iter().find(|block| block.name == name) else {
+        let mut shared = self.shared.borrow_mut();
+        let Some(block) = shared.blocks.iter_mut().find(|block| block.name == name) else {
             let name = weir_log::Bytes(name);
             let text = format_args!("\"stub\"=\"{name}\" for \"include\" not found");
             complain(r, Level::Error, text);
             return Err(Fault::Command);
         };
-        Ok(Stub { body: block.body.clone(), content_type: r.response.content_type.clone() })
+        Ok(Stub { body: block.shared(), content_type: r.response.content_type.clone() })
     }
 }
 

@@ -4,9 +4,11 @@
 //! dates.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 
+use bytes::Bytes;
 use weir_engine::{Boxed, Chain};
 use weir_log::Level;
 
@@ -150,29 +152,34 @@ fn date(r: &mut Request, out: &mut Vec<u8>, moment: Moment<'_>) -> bool {
     true
 }
 
-/// The maximum length of the variables of a response.
+/// The maximum length of the variables and blocks of a response.
 const MOST_KEPT: usize = 16 << 20;
+/// What a variable or a block takes in addition to its text.
+const OVERHEAD: usize = 128;
 
 /// The state that all pages of a response share, including those of subrequests.
 #[derive(Default)]
 pub struct SsiShared {
     /// Variables: names in lower case, and values.
-    variables: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The total length of names and values.
+    variables: HashMap<Vec<u8>, Vec<u8>>,
+    /// The total length of the names and values of variables, and of blocks.
     kept: usize,
     blocks: Vec<SsiBlock>,
     /// The captures of the last regular expression.
     groups: Vec<Vec<u8>>,
 }
 
+/// Complains that a response has no more room.
+fn full(r: &Request, what: &str, name: &[u8]) -> Fault {
+    let name = weir_log::Bytes(name);
+    complain(r, Level::Error, format_args!("no room for the SSI {what} \"{name}\""));
+    Fault::Command
+}
+
 /// Sets a variable of the page.
 fn set(r: &mut Request, name: &[u8], value: Vec<u8>) -> Result<(), Fault> {
     let has_room = shared(r).borrow_mut().set(name, value);
-    if !has_room {
-        let name = weir_log::Bytes(name);
-        complain(r, Level::Error, format_args!("no room for the SSI variable \"{name}\""));
-    }
-    has_room.then_some(()).ok_or(Fault::Command)
+    if has_room { Ok(()) } else { Err(full(r, "variable", name)) }
 }
 
 /// The shared state of the request's response.
@@ -183,9 +190,22 @@ fn shared(r: &mut Request) -> Rc<RefCell<SsiShared>> {
 }
 
 /// A `block`: output that may replace an `include`.
+#[derive(Default)]
 struct SsiBlock {
     name: Vec<u8>,
-    body: Vec<bytes::Bytes>,
+    /// The output so far. Includes share it.
+    body: Vec<Bytes>,
+    /// The output since the last include. Pieces may be short, so they are joined.
+    tail: Vec<u8>,
+}
+
+impl SsiBlock {
+    fn shared(&mut self) -> Vec<Bytes> {
+        if !self.tail.is_empty() {
+            self.body.push(std::mem::take(&mut self.tail).into());
+        }
+        self.body.clone()
+    }
 }
 
 impl SsiShared {
@@ -195,23 +215,49 @@ impl SsiShared {
         {
             return Some(group);
         }
-        self.variables.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_slice())
+        self.variables.get(&name.to_ascii_lowercase()).map(Vec::as_slice)
     }
 
     /// Sets a variable. False, without a change, if the total length would be too large.
     fn set(&mut self, name: &[u8], value: Vec<u8>) -> bool {
-        let known = self.variables.iter_mut().find(|(n, _)| n.eq_ignore_ascii_case(name));
-        let before = known.as_ref().map_or(0, |(n, old)| n.len() + old.len());
-        let kept = self.kept - before + name.len() + value.len();
+        let name = name.to_ascii_lowercase();
+        let size = |value: &Vec<u8>| name.len() + value.len() + OVERHEAD;
+        let before = self.variables.get(&name).map_or(0, size);
+        let kept = self.kept - before + size(&value);
         if kept > MOST_KEPT {
             return false;
         }
         self.kept = kept;
-        match known {
-            Some((_, old)) => *old = value,
-            None => self.variables.push((name.to_ascii_lowercase(), value)),
-        }
+        self.variables.insert(name, value);
         true
+    }
+
+    /// Begins a block. False, without one, if the total length would be too large.
+    fn begin_block(&mut self, name: &[u8]) -> bool {
+        let has_room = self.take_room(name.len() + OVERHEAD);
+        if has_room {
+            self.blocks.push(SsiBlock { name: name.to_vec(), ..SsiBlock::default() });
+        }
+        has_room
+    }
+
+    /// Appends to the block that was begun last. False, without a change, if the total length would
+    /// be too large.
+    fn extend_block(&mut self, text: &[u8]) -> bool {
+        let has_room = self.take_room(text.len());
+        if has_room && let Some(block) = self.blocks.last_mut() {
+            block.tail.extend_from_slice(text);
+        }
+        has_room
+    }
+
+    fn take_room(&mut self, size: usize) -> bool {
+        let kept = self.kept + size;
+        let has_room = kept <= MOST_KEPT;
+        if has_room {
+            self.kept = kept;
+        }
+        has_room
     }
 }
 
@@ -264,7 +310,7 @@ impl BodyFilter for Ssi {
                 self.page.read(r, into_bytes(segment), &mut out).await?;
             }
             if ends {
-                self.page.end(&mut out);
+                self.page.end(r, &mut out);
             }
             Ok(out)
         }))

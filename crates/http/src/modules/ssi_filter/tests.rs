@@ -1,5 +1,6 @@
 use bytes::Bytes;
 use proptest::prelude::*;
+use weir_testkit::spent;
 
 use super::parser::{Event, Parser};
 use super::{MOST_KEPT, SsiShared};
@@ -94,6 +95,16 @@ fn variables_of_a_page_have_no_case() {
     assert_eq!(shared.get(b"1"), None);
     shared.groups = vec![b"all".to_vec(), b"one".to_vec()];
     assert_eq!(shared.get(b"1"), Some(b"one".as_slice()));
+}
+
+#[test]
+fn many_page_variables_are_set_in_time() {
+    let time = |many: u32| {
+        let mut shared = SsiShared::default();
+        spent(|| assert!((0..many).all(|n| shared.set(format!("v{n}").as_bytes(), Vec::new()))))
+    };
+    let (few, many) = (time(2_000), time(40_000));
+    assert!(many < few * 100, "{few:?}, {many:?}");
 }
 
 #[test]
