@@ -1,7 +1,9 @@
 //! The leaky bucket. As in nginx, it counts thousandths of a request, and milliseconds.
 //!
 //! The state of a key is the time of its last request and the excess over its rate at that time. A
-//! state is pinned while a request is checked against the other limits of its location.
+//! request that must pass several limits is checked against all of them, and then counted in each.
+//! In between, its states may be removed like others: a mark that keeps them would outlive a killed
+//! worker.
 
 use weir_zone::{Locked, LockedEntry};
 
@@ -28,8 +30,8 @@ pub struct Allowance {
 pub enum BucketVerdict {
     /// The request is allowed and counted, with this excess.
     Counted(u64),
-    /// The request is allowed. The state is pinned until [`count`] or [`unpin`].
-    Pinned,
+    /// The request is allowed and not counted yet: see [`count`].
+    Allowed,
     /// The request is refused, with this excess.
     Refused(u64),
     /// The zone is full.
@@ -56,8 +58,7 @@ pub fn ask(
         state.counted(excess, elapsed, now).put(t, entry);
         return BucketVerdict::Counted(excess);
     }
-    BucketState { pins: state.pins + 1, ..state }.put(t, entry);
-    BucketVerdict::Pinned
+    BucketVerdict::Allowed
 }
 
 fn first(t: &mut Locked<'_>, key: &[u8], allow: &Allowance, now: u64, last: bool) -> BucketVerdict {
@@ -69,29 +70,20 @@ fn first(t: &mut Locked<'_>, key: &[u8], allow: &Allowance, now: u64, last: bool
     }
     let Some(entry) = added else { return BucketVerdict::NoRoom };
     if last {
-        BucketState { last: now, excess: 0, pins: 0 }.put(t, entry);
+        BucketState { last: now, excess: 0 }.put(t, entry);
         return BucketVerdict::Counted(0);
     }
-    BucketState { last: 0, excess: 0, pins: 1 }.put(t, entry);
-    BucketVerdict::Pinned
+    BucketState { last: 0, excess: 0 }.put(t, entry);
+    BucketVerdict::Allowed
 }
 
-/// Counts a request in the pinned state of its key. Returns the excess, or 0 if the zone has been
-/// emptied since.
+/// Counts a request that was allowed. Returns the excess, or 0 if its state has been removed since.
 pub fn count(t: &mut Locked<'_>, key: &[u8], rate: u64, now: u64) -> u64 {
     let Some(entry) = t.find(key) else { return 0 };
     let state = BucketState::of(t, entry);
     let (excess, elapsed) = state.excess(rate, now);
-    BucketState { pins: state.pins.saturating_sub(1), ..state.counted(excess, elapsed, now) }
-        .put(t, entry);
+    state.counted(excess, elapsed, now).put(t, entry);
     excess
-}
-
-/// Unpins the state of a key without counting the request.
-pub fn unpin(t: &mut Locked<'_>, key: &[u8]) {
-    let Some(entry) = t.find(key) else { return };
-    let state = BucketState::of(t, entry);
-    BucketState { pins: state.pins.saturating_sub(1), ..state }.put(t, entry);
 }
 
 /// The delay of a request with this excess, in milliseconds.
@@ -105,11 +97,6 @@ fn expire(t: &mut Locked<'_>, rate: u64, now: u64, mut force: bool) {
     for _ in 0..if force { 3 } else { 2 } {
         let Some(entry) = t.oldest() else { return };
         let state = BucketState::of(t, entry);
-        // A look-up makes a state the newest. So all states older than a pinned one are pinned as
-        // well.
-        if state.pins > 0 {
-            return;
-        }
         if !std::mem::take(&mut force) {
             let elapsed = now.abs_diff(state.last);
             let leaked = rate.saturating_mul(elapsed) / 1000;
@@ -121,27 +108,21 @@ fn expire(t: &mut Locked<'_>, rate: u64, now: u64, mut force: bool) {
     }
 }
 
-/// The state of a key, which the zone stores as two words.
+/// The state of a key, which the zone stores as two words. The low 16 bits of the second are unused.
 #[derive(Debug, Clone, Copy)]
 struct BucketState {
     last: u64,
     excess: u64,
-    pins: u32,
 }
 
 impl BucketState {
     fn of(t: &Locked<'_>, entry: LockedEntry) -> BucketState {
-        let packed = t.value(entry, 1);
-        BucketState {
-            last: t.value(entry, 0),
-            excess: packed >> 16,
-            pins: (packed & 0xffff) as u32,
-        }
+        BucketState { last: t.value(entry, 0), excess: t.value(entry, 1) >> 16 }
     }
 
     fn put(self, t: &mut Locked<'_>, entry: LockedEntry) {
         let excess = self.excess.min(u64::MAX >> 16);
-        t.set_values(entry, [self.last, excess << 16 | u64::from(self.pins.min(0xffff))]);
+        t.set_values(entry, [self.last, excess << 16]);
     }
 
     /// The excess including one more request, and the time since the last one.
@@ -155,7 +136,7 @@ impl BucketState {
     }
 
     fn counted(self, excess: u64, elapsed: u64, now: u64) -> BucketState {
-        BucketState { excess, last: if elapsed > 0 { now } else { self.last }, ..self }
+        BucketState { excess, last: if elapsed > 0 { now } else { self.last } }
     }
 }
 
@@ -197,17 +178,17 @@ mod tests {
         assert_eq!(delay(&limit, 2500), 750);
     }
 
+    /// A worker may be killed before it counts a request that it has allowed.
     #[test]
-    fn pinned_states_stay_and_are_counted_later() {
+    fn states_of_requests_that_are_never_counted_make_room() {
         let zone = zone();
         let mut t = zone.lock();
         let limit = allow(1, 0);
-        assert_eq!(ask(&mut t, b"k", &limit, 90_000_000, false), BucketVerdict::Pinned);
+        assert_eq!(ask(&mut t, b"k", &limit, 90_000_000, false), BucketVerdict::Allowed);
         while t.add(&t.len().to_be_bytes()).is_some() {}
-        // The oldest state is pinned, so nothing can be removed.
-        assert_eq!(ask(&mut t, b"other", &limit, 99_000_000, true), BucketVerdict::NoRoom);
-        assert_eq!(count(&mut t, b"k", limit.rate, 99_000_000), 0);
-        assert_eq!(ask(&mut t, b"other", &limit, 99_000_000, true), BucketVerdict::Counted(0));
+        assert_eq!(ask(&mut t, b"other", &limit, 90_000_000, true), BucketVerdict::Counted(0));
+        assert_eq!(t.find(b"k"), None);
+        assert_eq!(count(&mut t, b"k", limit.rate, 90_000_000), 0);
         assert_eq!(t.find(b"k"), None);
     }
 
@@ -217,12 +198,11 @@ mod tests {
         let zone = zone();
         let mut t = zone.lock();
         let limit = allow(1, 5);
-        assert_eq!(ask(&mut t, b"k", &limit, 90_000_000, false), BucketVerdict::Pinned);
+        assert_eq!(ask(&mut t, b"k", &limit, 90_000_000, false), BucketVerdict::Allowed);
         let entry = t.find(b"k");
         entry.into_iter().for_each(|entry| t.remove(entry));
         assert_eq!(ask(&mut t, b"other", &limit, 90_000_000, true), BucketVerdict::Counted(0));
         assert_eq!(t.find(b"other"), entry);
-        unpin(&mut t, b"k");
         assert_eq!(count(&mut t, b"k", limit.rate, 90_000_000), 0);
         assert_eq!(ask(&mut t, b"other", &limit, 90_000_000, true), BucketVerdict::Counted(1000));
     }

@@ -178,17 +178,14 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
     if CONTEXT.of(&r.contexts).is_some() {
         return Answer::Now(Step::Next);
     }
-    let mut pins = Pins { limits: &conf.limits, keys: Vec::new() };
-    let outcome = pins.ask(r);
+    let mut checked = Checked { limits: &conf.limits, keys: Vec::new() };
+    let outcome = checked.ask(r);
     let (excess, limit) = match outcome {
         LimitOutcome::NoKey => return Answer::Now(Step::Next),
-        LimitOutcome::Refused(refused) => {
-            pins.unpin();
-            return Answer::Now(reject(r, conf, refused));
-        }
+        LimitOutcome::Refused(refused) => return Answer::Now(reject(r, conf, refused)),
         LimitOutcome::Allowed(excess, limit) => (excess, limit),
     };
-    let (delay, excess, limit) = pins.count(r, excess, limit);
+    let (delay, excess, limit) = checked.count(r, excess, limit);
     if delay == 0 {
         CONTEXT.set(&mut r.contexts, Status::Passed);
         return Answer::Now(Step::Next);
@@ -239,13 +236,13 @@ enum LimitOutcome {
     Refused(Option<(u64, &'static Limit)>),
 }
 
-/// Pinned states of limits, until the limits behind them are checked as well.
-struct Pins {
+/// The limits that allow a request and count it only after those behind them were checked as well.
+struct Checked {
     limits: &'static [Limit],
     keys: Vec<(&'static Limit, Vec<u8>)>,
 }
 
-impl Pins {
+impl Checked {
     fn ask(&mut self, r: &mut Request) -> LimitOutcome {
         let mut outcome = LimitOutcome::NoKey;
         for (i, limit) in self.limits.iter().enumerate() {
@@ -255,7 +252,7 @@ impl Pins {
             let last = i + 1 == self.limits.len();
             match bucket::ask(&mut table, &key, &limit.allow, keyed.now(r), last) {
                 BucketVerdict::Counted(excess) => outcome = LimitOutcome::Allowed(excess, limit),
-                BucketVerdict::Pinned => {
+                BucketVerdict::Allowed => {
                     self.keys.push((limit, key));
                     outcome = LimitOutcome::Allowed(0, limit);
                 }
@@ -274,7 +271,7 @@ impl Pins {
         outcome
     }
 
-    /// Counts the request in all pinned states. Returns the longest delay, in milliseconds, with
+    /// Counts the request under these limits. Returns the longest delay, in milliseconds, with
     /// its excess and limit.
     fn count(self, r: &Request, excess: u64, limit: &'static Limit) -> (u64, u64, &'static Limit) {
         let mut worst = (bucket::delay(&limit.allow, excess), excess, limit);
@@ -289,14 +286,6 @@ impl Pins {
             }
         }
         worst
-    }
-
-    fn unpin(self) {
-        for (limit, key) in self.keys {
-            if let Some(mut table) = limit.zone.keyed.lock() {
-                bucket::unpin(&mut table, &key);
-            }
-        }
     }
 }
 
