@@ -103,6 +103,17 @@ fn a_path_that_the_configuration_gives_a_request_does_not_climb() {
     assert_eq!(server.get("/flat").body(), "bytes");
 }
 
+/// The answer would tell whether the file is there.
+#[test]
+fn an_index_that_the_client_chooses_is_below_the_directory() {
+    let server = start("location /w3/ { alias W3/; index $arg_name file.txt; }");
+    for name in ["../secret", "../none", "sub/../../secret"] {
+        let answer = server.get(&format!("/w3/?name={name}"));
+        assert_eq!((answer.status, &*answer.body()), (200, "inside"), "{name}");
+    }
+    assert_eq!(server.get("/w3/?name=sub/index.html").body(), "below");
+}
+
 #[test]
 fn nothing_is_written_beside_an_alias() {
     let server = start(

@@ -82,6 +82,10 @@ async fn search(r: &mut Request) -> Step {
             return error.into();
         }
         let path = [directory.as_slice(), &name].concat();
+        // A redirect there would be refused, which tells that the file exists.
+        if files::climbs(r, &path, &conf.core.root.value) {
+            continue;
+        }
         let error = match files::stat(r, &path).await {
             Ok(_) => {
                 let target = [r.path.as_slice(), &name].concat();
