@@ -46,20 +46,43 @@ fn a_directory_tells_what_is_in_it() {
     assert_eq!(all(&text, "href"), ["/list/"]);
 }
 
-/// A thread of the pool writes the answer for a large directory.
+/// Few entries are written on the loop, many in two operations of a thread.
 #[test]
-fn a_large_directory_does_not_hold_the_loop_up() {
-    const FILES: usize = 20_000;
+fn a_large_directory_is_sorted_and_written_on_a_thread() {
     let dir = Dir::new();
-    dir.write("list/0", "");
-    (1..FILES).for_each(|n| drop(std::fs::File::create(dir.path().join(format!("list/{n}")))));
-    let logged = "access_log %%DIR%%/blocked.log blocked; dav_ext_methods PROPFIND OPTIONS;";
-    let s = server_in(dir, "log_format blocked $event_loop_blocked;", logged);
-    let text = find(&s, "/list/", "1", "").body();
-    assert_eq!(all(&text, "href").len(), FILES + 1);
-    s.wait_file("blocked.log", "\n", 1);
-    let blocked: f64 = s.dir().read("blocked.log").trim().parse().unwrap();
-    assert!(blocked < 0.3, "for {blocked} s");
+    for (directory, count) in [("few", 100), ("many", 300)] {
+        (0..count).for_each(|n| _ = dir.write(&format!("{directory}/{n}"), ""));
+    }
+    let status = "location = /status { weir_status; allow 127.0.0.1; deny all; }";
+    let s = server_in(dir, "", &format!("dav_ext_methods PROPFIND; {status}"));
+    let operations = || {
+        let text = s.get("/status").body();
+        let name = "weir_thread_pool_wait_seconds_count{pool=\"default\"} ";
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.map_or(0, |count| count.parse::<u64>().unwrap())
+    };
+    let spent = |path: &str, entries: usize| {
+        let before = operations();
+        for _ in 0..20 {
+            assert_eq!(all(&find(&s, path, "1", "").body(), "href").len(), entries + 1);
+        }
+        operations() - before
+    };
+    // Forty more. An operation may be counted only after the answer has come.
+    let (few, many) = (spent("/few/", 100), spent("/many/", 300));
+    assert!(many > few + 30, "{few} for few, {many} for many");
+}
+
+/// A short body may ask for thousands of bytes of each file.
+#[test]
+fn an_answer_of_unbounded_length_is_refused() {
+    let names: String = (0..300).map(|n| format!("<n{n}/>")).collect();
+    let body = format!("<propfind xmlns='DAV:'><prop>{names}</prop></propfind>");
+    let dir = Dir::new();
+    (0..20_000).for_each(|n| drop(dir.write(&format!("list/{n}"), "")));
+    let s = server_in(dir, "", "dav_ext_methods PROPFIND;");
+    assert_eq!(find(&s, "/list/0", "0", &body).status, 207);
+    assert_eq!(find(&s, "/list/", "1", &body).status, 507);
 }
 
 #[test]

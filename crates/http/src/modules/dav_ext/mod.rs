@@ -275,6 +275,9 @@ async fn body(r: &mut Request) -> Result<Vec<u8>, Step> {
     Ok(r.body.memory.concat())
 }
 
+/// The longest answer to PROPFIND. It is in memory, and a short body may ask for much of each file.
+const LONGEST_ANSWER: usize = 128 << 20;
+
 /// A longer body is parsed on a thread of the pool: the time grows with the square of its length.
 const SHORT: usize = 1024;
 
@@ -371,12 +374,23 @@ async fn find(r: &mut Request) -> Step {
             let properties = given.next().unwrap_or_default();
             let told = Resource { href, entry, locks, properties, has_etag };
             told.write(&asked, &mut out);
+            if out.len() > LONGEST_ANSWER {
+                return None;
+            }
         }
         end_multistatus(&mut out);
-        out
+        Some(out)
     };
     match directory::run_for(r, count, write).await {
-        Ok(out) => respond(r, 207, Bytes::from(out)),
+        Ok(Some(out)) => respond(r, 207, Bytes::from(out)),
+        Ok(None) => {
+            let limit = LONGEST_ANSWER >> 20;
+            r.log(
+                Level::Error,
+                format_args!("dav_ext: the answer to PROPFIND exceeds {limit} MiB"),
+            );
+            Step::Status(507)
+        }
         Err(end) => end,
     }
 }
