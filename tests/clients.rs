@@ -25,6 +25,13 @@ const CONF: &str = "
             real_ip_recursive on;
             location / { return 200; }
         }
+        map $proxy_protocol_addr $said { default $proxy_protocol_addr; 192.0.2.1 $http_x_forwarded_for; }
+        server {
+            listen 127.0.0.1:%%PORT2%% proxy_protocol;
+            real_ip_header value=$said;
+            real_ip_recursive on;
+            location / { return 200; }
+        }
     }
 ";
 
@@ -80,4 +87,20 @@ fn forwarded_lists_are_read_as_far_as_they_are_believed() {
     };
     assert_eq!(ask("192.0.2.9, 192.0.2.1:81, 10.1.1.1").as_deref(), Some("192.0.2.1!81"));
     assert_eq!(ask("10.1.1.1").as_deref(), Some("10.1.1.1!"));
+}
+
+#[test]
+fn a_value_names_the_client_as_a_header_does() {
+    let server = Server::start(WEIR, CONF);
+    let ask = |from: &str, head: &str| {
+        let mut client = Client::connect(server.port_at(2));
+        client.send(format!("PROXY TCP4 {from} 192.0.2.2 123 5678\r\n{GET}{head}\r\n"));
+        client.response().header("X-Who").map(str::to_owned)
+    };
+    let said = "X-Forwarded-For: 198.51.100.1, 10.1.1.1\r\n";
+    assert_eq!(ask("192.0.2.1", said).as_deref(), Some("198.51.100.1!"));
+    assert_eq!(ask("192.0.2.7", said).as_deref(), Some("192.0.2.7!"));
+    // The directive's own words are no name of a header.
+    let own = "value=$said: 198.51.100.1\r\nvalue: 198.51.100.1\r\nsaid: 198.51.100.1\r\n";
+    assert_eq!(ask("192.0.2.7", own).as_deref(), Some("192.0.2.7!"));
 }

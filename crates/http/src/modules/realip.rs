@@ -13,6 +13,7 @@ use crate::phases::Step;
 use crate::request::Request;
 use crate::site::settings::LocationConf;
 use crate::site::settings::{Key, Settings};
+use weir_values::Template;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -26,7 +27,7 @@ pub struct Conf {
 impl Settings for Conf {}
 
 /// The source of the client's address.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default)]
 enum AddressSource {
     /// The first header `X-Real-IP`.
     #[default]
@@ -37,7 +38,12 @@ enum AddressSource {
     Header(Vec<u8>),
     /// The PROXY protocol header of the connection.
     ProxyProtocol,
+    /// A value with variables, read as the header of one line.
+    Value(Template),
 }
+
+/// The beginning of a `real_ip_header` that is a value. No header has such a name.
+const VALUE: &[u8] = b"value=";
 
 const DIRECTIVES: &[Directive] = &[
     Directive {
@@ -45,12 +51,11 @@ const DIRECTIVES: &[Directive] = &[
         help: "Addresses of trusted proxies.",
         set: Set::Simple(from),
     },
-    setting!(
-        "real_ip_header",
-        CONF.header,
-        source,
-        "The header with the client's address, or `proxy_protocol`."
-    ),
+    Directive {
+        name: "real_ip_header",
+        help: "The header with the client's address, `proxy_protocol`, or `value=` with variables.",
+        set: Set::Simple(header),
+    },
     setting!(
         "real_ip_recursive",
         CONF.recursive,
@@ -95,10 +100,15 @@ pub fn handler(r: &mut Request) -> Step {
     Step::Next
 }
 
-fn find(r: &Request, conf: &Conf) -> Option<Address> {
+fn find(r: &mut Request, conf: &Conf) -> Option<Address> {
+    let value = match &conf.header {
+        AddressSource::Value(template) => template.eval(r).into_owned(),
+        _ => Vec::new(),
+    };
     let client =
         |lists: &[&[u8]]| forwarded::client(&r.conn.peer, lists, &conf.from, conf.recursive);
     match &conf.header {
+        AddressSource::Value(_) => client(&[value.as_slice()]),
         AddressSource::XRealIp => client(&[r.header_named(b"x-real-ip")?]),
         AddressSource::Header(name) => client(&[r.header_named(name)?]),
         AddressSource::ProxyProtocol => {
@@ -125,12 +135,18 @@ fn from(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     weir_values::access::read_trusted(from, d, first, &mut s.setup.warnings)
 }
 
-fn source(d: &Line) -> Result<AddressSource, Error> {
-    let name = d.arg(0).map(|word| word.bytes.as_slice()).unwrap_or_default();
-    Ok(match name {
+fn header(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let Some(word) = d.arg(0) else { return Ok(()) };
+    let header = match word.bytes.as_slice() {
         b"X-Real-IP" => AddressSource::XRealIp,
         b"X-Forwarded-For" => AddressSource::XForwardedFor,
         b"proxy_protocol" => AddressSource::ProxyProtocol,
-        name => AddressSource::Header(name.to_vec()),
-    })
+        name => match name.strip_prefix(VALUE) {
+            Some(value) => AddressSource::Value(s.setup.template_of(d, word, value)?),
+            None => AddressSource::Header(name.to_vec()),
+        },
+    };
+    CONF.change(&mut s.location).header = header;
+    Ok(())
 }

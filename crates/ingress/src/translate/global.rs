@@ -6,7 +6,7 @@ use std::slice;
 
 use weir_conf::Directive;
 
-use super::lines::{digest, line};
+use super::lines::line;
 use super::location_variables::{OF_LOCATIONS, defaults, names};
 use super::logs::FORMAT;
 use super::owners::{Owners, key_owner};
@@ -393,7 +393,7 @@ impl Work<'_> {
             let header = data.get("forwarded-for-header").map_or("X-Forwarded-For", |h| h.trim());
             let header = if values::is_header(header) { header } else { "X-Forwarded-For" };
             let header = match (forwarded, global.proxy_protocol) {
-                (true, true) => self.behind_proxies(header, &networks, global),
+                (true, true) => Self::behind_proxies(header, &networks, global),
                 (false, true) => "proxy_protocol".to_owned(),
                 _ => header.to_owned(),
             };
@@ -453,10 +453,10 @@ impl Work<'_> {
         }
     }
 
-    /// The header for `real_ip_header` if a load balancer sends its client's address by the PROXY
+    /// The value for `real_ip_header` if a load balancer sends its client's address by the PROXY
     /// protocol. If that client is one of `networks`, it is a proxy itself, and the address that it
-    /// forwards counts.
-    fn behind_proxies(&self, header: &str, networks: &[String], global: &mut Global) -> String {
+    /// forwards counts. The value is no header, so no client can send it.
+    fn behind_proxies(header: &str, networks: &[String], global: &mut Global) -> String {
         let mut rows = vec![line("default", ["0"])];
         rows.extend(networks.iter().map(|network| line(network, ["1"])));
         let geo = line("geo", ["$proxy_protocol_addr", "$connected_proxy"]).with_block(rows);
@@ -469,14 +469,8 @@ impl Work<'_> {
         let said = map(&forwarded, "$said_by_proxy", [("default", &forwarded), ("", own)]);
         let rows = [("default", own), ("1", "$said_by_proxy")];
         let chosen = map("$connected_proxy", "$connected_for", rows);
-        // The name is secret: a client that knew it could send the header itself.
-        let secret = self.settings.own_certificate.as_deref().unwrap_or_default();
-        let name = format!("X-Connected-For-{}", digest(secret));
-        let set = line("more_set_input_headers", [format!("{name}: $connected_for").as_str()]);
-        global.http.extend([geo, said, chosen, set]);
-        // Upstreams do not get the header.
-        global.headers.push((name.clone(), String::new()));
-        name
+        global.http.extend([geo, said, chosen]);
+        "value=$connected_for".to_owned()
     }
 
     /// The headers of a ConfigMap that the administrator names: namespace and name.

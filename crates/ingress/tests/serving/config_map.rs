@@ -1,6 +1,9 @@
 //! Keys of the controller's ConfigMap, asked over HTTP.
 
+use std::io::{Read, Write};
+
 use weir_ingress::Settings;
+use weir_testkit::listen;
 
 use super::{Dir, behind, gateway, ingress, serve_in, serve_with, service, weir};
 
@@ -119,6 +122,53 @@ fn what_a_client_forwards_counts_behind_the_proxy_protocol_if_it_is_a_proxy_itse
         assert!(!body.to_lowercase().contains("\nx-connected-for-"), "{body}");
         let wanted = if client == "10.1.1.1" { 200 } else { 403 };
         assert_eq!(asked("inner.test").status, wanted, "{connected} {forwarded}");
+    }
+}
+
+#[test]
+fn no_header_that_a_service_of_a_tenant_gets_names_the_client() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let service_of_tenant = listen(move |mut stream| {
+        let mut head = Vec::new();
+        let mut piece = [0; 1024];
+        while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+            match stream.read(&mut piece) {
+                Ok(n) if n > 0 => head.extend_from_slice(&piece[..n]),
+                _ => return,
+            }
+        }
+        let _ = tell.send(String::from_utf8_lossy(&head).into_owned());
+        let _ =
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    });
+    let url = format!("http://127.0.0.1:{service_of_tenant}/");
+    let manifests = [
+        service("a", "one", behind("one")),
+        ingress("a", "inner", &[("whitelist-source-range", "10.1.1.1")], "inner.test", &ALL),
+        service("b", "one", behind("one")),
+        ingress("b", "own", &[("auth-url", url.as_str())], "own.test", &ALL),
+    ]
+    .concat();
+    let map = [
+        ("use-proxy-protocol", "true"),
+        ("use-forwarded-headers", "true"),
+        ("proxy-real-ip-cidr", "127.0.0.0/8"),
+    ];
+    let settings = Settings { own_certificate: weir_ingress::certificate::make(), ..with(&map) };
+    let Some((server, _)) = serve_with(&manifests, settings) else { return };
+    let ask = |host: &str, head: &str| {
+        let proxy = "PROXY TCP4 192.0.2.9 127.0.0.1 56324 80";
+        let text =
+            format!("{proxy}\r\nGET / HTTP/1.1\r\nHost: {host}\r\n{head}Connection: close\r\n\r\n");
+        server.connect().send(text).response().status
+    };
+    assert_eq!(ask("own.test", ""), 200);
+    let head = told.recv().unwrap();
+    let names = head.lines().skip(1).filter_map(|line| line.split_once(':'));
+    let names: Vec<&str> = names.map(|(name, _)| name).collect();
+    assert!(names.contains(&"X-Real-IP"), "{head}");
+    for name in names.into_iter().filter(|name| !matches!(*name, "Host" | "Connection")) {
+        assert_eq!(ask("inner.test", &format!("{name}: 10.1.1.1\r\n")), 403, "{name}");
     }
 }
 
