@@ -21,6 +21,7 @@ use k8s_openapi::api::networking::v1::Ingress;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -38,6 +39,9 @@ const MOST: usize = 64;
 const LONGEST: Duration = Duration::from_secs(60);
 const LONGEST_HANDSHAKE: Duration = Duration::from_secs(10);
 const LONGEST_QUESTION: usize = 8 << 20;
+/// The most questions that are read and judged at the same time. Each takes a thread, the memory of
+/// its objects, and the time of a translation of all objects.
+const MOST_JUDGED: usize = 4;
 /// How often the certificate is read again. cert-manager renews it.
 const FRESH: Duration = Duration::from_secs(60);
 
@@ -57,6 +61,7 @@ pub async fn listen(
     let mut tls = load(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     let mut read = Instant::now();
     let (places, options) = (Arc::new(Semaphore::new(MOST)), Arc::new(options));
+    let judges = Arc::new(Semaphore::new(MOST_JUDGED));
     tokio::spawn(async move {
         while let Some((place, stream)) = accepted(&listener, &places).await {
             if read.elapsed() > FRESH {
@@ -67,13 +72,15 @@ pub async fn listen(
                 }
             }
             let (tls, options, shared) = (tls.clone(), options.clone(), shared.clone());
+            let judges = judges.clone();
             tokio::spawn(async move {
                 let _place = place;
                 let secured = timeout(LONGEST_HANDSHAKE, tls.accept(stream)).await;
                 let Ok(Ok(stream)) = secured else { return };
                 let service = service_fn(|request| {
                     let (options, shared) = (options.clone(), shared.clone());
-                    async move { Ok::<_, Infallible>(answer(request, &options, &shared).await) }
+                    let judges = judges.clone();
+                    async move { Ok::<_, Infallible>(answer(request, &options, &shared, &judges).await) }
                 });
                 let mut http = http1::Builder::new();
                 http.timer(TokioTimer::new()).header_read_timeout(LONGEST);
@@ -99,35 +106,60 @@ fn load(dir: &Path) -> io::Result<TlsAcceptor> {
 
 async fn answer(
     request: Request<Incoming>,
-    options: &Options,
-    shared: &Shared,
+    options: &Arc<Options>,
+    shared: &Arc<Shared>,
+    judges: &Arc<Semaphore>,
 ) -> Response<Full<Bytes>> {
-    let plain = |status: StatusCode, text: &str| {
-        let mut response = Response::new(Full::from(text.to_owned()));
+    let plain = |status: StatusCode, text: String| {
+        let mut response = Response::new(Full::from(text));
         *response.status_mut() = status;
         response
     };
     if request.method() != Method::POST || request.uri().path() != "/validate" {
-        return plain(StatusCode::NOT_FOUND, "POST /validate\n");
+        return plain(StatusCode::NOT_FOUND, "POST /validate\n".to_owned());
     }
     let Ok(body) = Limited::new(request.into_body(), LONGEST_QUESTION).collect().await else {
-        return plain(StatusCode::PAYLOAD_TOO_LARGE, "the question is too long\n");
+        return plain(StatusCode::PAYLOAD_TOO_LARGE, "the question is too long\n".to_owned());
     };
-    let Ok(review) = serde_json::from_slice::<Value>(&body.to_bytes()) else {
-        return plain(StatusCode::BAD_REQUEST, "the question is no JSON\n");
-    };
-    let Some(uid) = review.pointer("/request/uid").and_then(Value::as_str) else {
-        return plain(StatusCode::BAD_REQUEST, "the question is no AdmissionReview\n");
-    };
-    let why = review.pointer("/request/object").cloned().map(serde_json::from_value::<Ingress>);
-    let why = match (why, shared.cluster.snapshot()) {
-        (Some(Ok(ingress)), Some(snapshot))
-            if is_watched(&ingress, options.namespace.as_deref()) =>
-        {
+    let (options, shared) = (options.clone(), shared.clone());
+    let judgement = judged(judges, move || respond(&body.to_bytes(), &options, &shared));
+    match judgement.await {
+        Some(Ok(text)) => {
+            let mut response = plain(StatusCode::OK, text);
+            let json = hyper::header::HeaderValue::from_static("application/json");
+            response.headers_mut().insert(hyper::header::CONTENT_TYPE, json);
+            response
+        }
+        Some(Err(why)) => plain(StatusCode::BAD_REQUEST, format!("the question is no {why}\n")),
+        None => plain(StatusCode::INTERNAL_SERVER_ERROR, "the judgement failed\n".to_owned()),
+    }
+}
+
+/// Runs a judgement on a thread of its own when one of the places is free. The judgement keeps its
+/// place until it ends, also if nobody waits for it any more: a client that leaves cannot start
+/// another beside it.
+async fn judged<T: Send + 'static>(
+    judges: &Arc<Semaphore>,
+    judge: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let place = judges.clone().acquire_owned().await.ok()?;
+    let judgement = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        judge()
+    });
+    judgement.await.ok()
+}
+
+/// The answer to a question, or what the question is not.
+fn respond(question: &[u8], options: &Options, shared: &Shared) -> Result<String, &'static str> {
+    let review: Value = serde_json::from_slice(question).map_err(|_| "JSON")?;
+    let uid = review.pointer("/request/uid").and_then(Value::as_str).ok_or("AdmissionReview")?;
+    let ingress =
+        review.pointer("/request/object").and_then(|object| Ingress::deserialize(object).ok());
+    let why = match (ingress, shared.cluster.snapshot()) {
+        (Some(ingress), Some(snapshot)) if is_watched(&ingress, options.namespace.as_deref()) => {
             let settings = settings(options, &snapshot);
-            tokio::task::spawn_blocking(move || judge(ingress, snapshot, &settings))
-                .await
-                .unwrap_or_default()
+            judge(ingress, snapshot, &settings)
         }
         // The objects are not listed yet, or the object is no Ingress of the watched namespace.
         // Events report its errors later.
@@ -137,13 +169,10 @@ async fn answer(
     if let (Some(why), Some(members)) = (why, response.as_object_mut()) {
         members.insert("status".to_owned(), json!({ "code": 400, "message": why }));
     }
-    let text = json!({
+    let answer = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response,
     });
-    let mut response = plain(StatusCode::OK, &text.to_string());
-    let json = hyper::header::HeaderValue::from_static("application/json");
-    response.headers_mut().insert(hyper::header::CONTENT_TYPE, json);
-    response
+    Ok(answer.to_string())
 }
 
 /// Whether an Ingress is in the watched namespace. The API server asks about all namespaces.
@@ -197,6 +226,28 @@ mod tests {
         let one = ingress("one", json!({}), "/");
         assert!(is_watched(&one, None) && is_watched(&one, Some("a")));
         assert!(!is_watched(&one, Some("b")));
+    }
+
+    #[test]
+    fn a_client_that_leaves_frees_no_place_for_another_judgement() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let judges = Arc::new(Semaphore::new(1));
+            let (end, ended) = std::sync::mpsc::channel::<()>();
+            let (begin, begun) = tokio::sync::oneshot::channel();
+            let first = judged(&judges, move || {
+                let _ = begin.send(());
+                let _ = ended.recv();
+            });
+            tokio::select! {
+                _ = first => panic!("nobody has ended the judgement"),
+                begun = begun => begun.unwrap(),
+            }
+            // Nobody waits for the first judgement any more.
+            assert_eq!(judges.available_permits(), 0);
+            drop(end);
+            assert_eq!(judged(&judges, || 2).await, Some(2));
+        });
     }
 
     #[test]
