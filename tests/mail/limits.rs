@@ -1,5 +1,8 @@
 //! What a client may send, and for how long it may wait.
 
+use std::io::{Read, Write};
+use std::thread;
+
 use super::{Caller, mail};
 
 #[test]
@@ -37,5 +40,21 @@ fn a_client_that_does_not_log_in_has_its_time() {
     let mut caller = Caller::new(s.port_at(1));
     caller.hears();
     assert_eq!(caller.hears_all(), "");
+    s.wait_log("client timed out (110: Connection timed out) while in auth state", 1);
+}
+
+#[test]
+fn a_client_that_sends_without_a_pause_has_no_longer() {
+    let s = mail("", "", "timeout 500ms; server { listen 127.0.0.1:%%PORT1%%; protocol imap; }");
+    let mut caller = Caller::new(s.port_at(1));
+    caller.hears();
+    let mut sends = caller.stream.try_clone().unwrap();
+    let sender = thread::spawn(move || {
+        let commands = b"a NOOP\r\n".repeat(2000);
+        while sends.write_all(&commands).is_ok() {}
+    });
+    let mut heard = [0; 1 << 16];
+    while caller.stream.read(&mut heard).is_ok_and(|n| n > 0) {}
+    sender.join().unwrap();
     s.wait_log("client timed out (110: Connection timed out) while in auth state", 1);
 }

@@ -229,6 +229,10 @@ impl Session {
 
     /// Reads more bytes from the client, up to `most` unread ones.
     pub async fn receive(&mut self, most: usize) -> Result<(), SessionEnd> {
+        // A client that has always sent more is never waited for.
+        if self.event_loop.handle.now() >= self.deadline {
+            return Err(self.log_client_error("recv()", &io::ErrorKind::TimedOut.into()));
+        }
         let mut bytes = std::mem::take(&mut self.unread);
         bytes.reserve_exact(most.saturating_sub(bytes.len()).max(1));
         let until = self.deadline;
