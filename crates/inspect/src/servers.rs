@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::fs::fstat;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use weir_print::plain;
 
@@ -149,8 +150,11 @@ impl ListeningSocket {
                 .ok_or(rustix::io::Errno::SRCH)
                 .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()))
                 .and_then(|pidfd| pidfd_getfd(pidfd, *fd, PidfdGetfdFlags::empty()));
+            // The process may have closed the socket meanwhile, and have another file there.
+            let is_it = |own: &OwnedFd| fstat(own).is_ok_and(|stat| stat.st_ino == self.inode);
             match got {
-                Ok(own) => return Ok(own),
+                Ok(own) if is_it(&own) => return Ok(own),
+                Ok(_) => last = io::ErrorKind::NotFound.into(),
                 Err(e) => last = e.into(),
             }
         }
@@ -338,6 +342,7 @@ impl ServerProcess {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::os::fd::AsRawFd;
 
     use super::*;
 
@@ -382,6 +387,16 @@ mod tests {
             Ok(borrowed) => assert_eq!(TcpListener::from(borrowed).local_addr().unwrap(), at),
             Err(e) => eprintln!("not run: pidfd_getfd(2) needs a privilege: {e}"),
         }
+        let other = ListeningSocket {
+            inode: found[0].sockets[0].inode + 1,
+            workers: Vec::new(),
+            sharers: Vec::new(),
+        };
+        let process = ServerProcess {
+            fds: [(other.inode, own.as_raw_fd())].into(),
+            ..found[0].sockets[0].workers[0].clone()
+        };
+        assert!(ListeningSocket { workers: vec![process], ..other }.borrow().is_err());
         assert!(find(&Search { port: Some(1), ..search.clone() }).is_empty());
         assert!(find(&Search { name: Some("nobody".to_owned()), ..search }).is_empty());
     }
