@@ -257,6 +257,11 @@ fn each_rule_finds_its_mistake_and_nothing_else() {
         ))
     };
     assert_eq!((files(1000), files(1200)), (vec!["few-files"], vec![]));
+    let endless = format!("worker_connections {};", u64::MAX);
+    let text = format!(
+        "worker_rlimit_nofile 9; events {{ {endless} }} http {{ server {{ proxy_pass https://a.example; }} }}"
+    );
+    assert_eq!(found(&text), ["few-files"]);
     let told = |rule: &str| {
         PLANTED.iter().any(|(planted, ..)| *planted == rule)
             || ["key-of-the-client", "cache-key-host", "few-files"].contains(&rule)

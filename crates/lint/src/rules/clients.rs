@@ -182,13 +182,14 @@ pub(super) fn few_files<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<E
     let files = number(d).filter(|_| d.name.is("worker_rlimit_nofile"))?;
     let connections = scope.anywhere("worker_connections").first().and_then(|d| number(d))?;
     let passes = scope.anywhere("proxy_pass").len() + scope.anywhere("fastcgi_pass").len();
-    (passes > 0 && files < 2 * connections).then_some(())?;
+    let wanted = connections.saturating_mul(2);
+    (passes > 0 && files < wanted).then_some(())?;
     found(
         d,
         d.arg(0)?,
         format!(
             "a worker may open {files} files, and {connections} connections to clients need as many again to servers"
         ),
-        format!("worker_rlimit_nofile {};", 2 * connections + 1024),
+        format!("worker_rlimit_nofile {};", wanted.saturating_add(1024)),
     )
 }
