@@ -99,13 +99,12 @@ impl Pools {
     pub fn take(&self, name: &[u8], now: Instant) -> Option<(Wire, u64, Rc<str>)> {
         let mut pools = self.pools.borrow_mut();
         let pool = pools.get_mut(name)?;
-        while let Some(idle) = pool.pop() {
-            if idle.is_good(now) {
-                return Some((idle.wire, idle.reused, idle.peer));
-            }
+        let last = std::iter::from_fn(|| pool.pop()).find(|idle| idle.is_good(now));
+        // Names may come from clients, so unused ones are removed.
+        if pool.is_empty() {
+            pools.remove(name);
         }
-        pools.remove(name);
-        None
+        last.map(|idle| (idle.wire, idle.reused, idle.peer))
     }
 
     /// Waits for a slot of the pool. `None` if the pool has no backlog.
@@ -201,7 +200,22 @@ impl Pools {
 mod tests {
     use std::time::Duration;
 
+    use weir_engine::{Loop, Options};
+
     use super::*;
+
+    #[test]
+    fn the_name_of_a_pool_without_connections_is_forgotten() {
+        let (own, now) = (Loop::new(&Options::default()).unwrap(), Instant::now());
+        let (client, _server) = std::os::unix::net::UnixStream::pair().unwrap();
+        client.set_nonblocking(true).unwrap();
+        let wire = Wire::from(own.handle().stream(client.into()).unwrap());
+        let pools = Pools::default();
+        let size = pools.size(b"a", 1);
+        pools.put(b"a".to_vec(), Idle { wire, reused: 0, peer: "".into(), until: None, size }, now);
+        assert!(pools.take(b"a", now).is_some());
+        assert!(pools.pools.borrow().is_empty());
+    }
 
     #[test]
     fn one_task_looks_after_all_connections() {
