@@ -74,9 +74,9 @@ struct WaitingLines {
     named: Vec<NamedLine>,
     /// The bytes that `named` takes.
     named_size: usize,
-    /// The loop that has started a job. Other loops do not rely on that job, since this loop may be
-    /// stalled.
-    called: Option<ThreadId>,
+    /// The loops that have started a job since the queue was last empty. A loop does not rely on the
+    /// job of another one, which may be stalled, and starts no second one.
+    called: Vec<ThreadId>,
     /// How often lines were taken from the queue, and how often they were written.
     taken: u64,
     written: u64,
@@ -99,6 +99,15 @@ impl WaitingLines {
     fn push(&mut self, named: NamedLine) {
         self.named_size += named.size();
         self.named.push(named);
+    }
+
+    /// Whether this loop must start a job.
+    fn must_call(&mut self, this: ThreadId) -> bool {
+        let is_new = !self.called.contains(&this);
+        if is_new {
+            self.called.push(this);
+        }
+        is_new
     }
 
     /// Takes all lines, to write them.
@@ -247,8 +256,7 @@ impl TargetWriter {
             return self.queue.complain(&mut waiting, full);
         }
         put(&mut waiting);
-        let this = Some(std::thread::current().id());
-        if std::mem::replace(&mut waiting.called, this) != this {
+        if waiting.must_call(std::thread::current().id()) {
             drop(waiting);
             // A separate task starts the job, so that other requests of this turn can add lines.
             handle.spawn(call(Arc::clone(&self.queue), handle.clone()));
@@ -302,7 +310,7 @@ impl LineQueue {
             let (lines, named) = {
                 let mut waiting = lock(&self.waiting);
                 if waiting.is_empty() {
-                    waiting.called = None;
+                    waiting.called.clear();
                     return;
                 }
                 waiting.take()
@@ -375,6 +383,15 @@ mod tests {
         let (path, log) = (PathBuf::from("/dev/null"), Arc::new(Log::new(Vec::new())));
         let (root, cache, about) = (None, None, String::new());
         NamedLine { path, root, cache, line: vec![b'x'; LINE], connection: 1, log, about }
+    }
+
+    #[test]
+    fn a_loop_starts_no_second_job_while_lines_wait() {
+        let mut waiting = WaitingLines::default();
+        let this = std::thread::current().id();
+        let other = std::thread::spawn(|| std::thread::current().id()).join().unwrap();
+        let calls = [this, other, this, other].map(|of| waiting.must_call(of));
+        assert_eq!(calls, [true, true, false, false]);
     }
 
     /// The loop does not run, so nothing is written.
