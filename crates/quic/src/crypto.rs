@@ -20,7 +20,7 @@ use weir_tls::{Hello, Negotiated};
 
 use crate::keys::{self, Agreed, VersionKey};
 use crate::paths::{PathValidation, WatchedKey};
-use crate::updates::{Begun, ReceiveKey, SendKey};
+use crate::updates::{Begun, SecondKey};
 use crate::version::{Agreement, Version};
 
 /// The TLS configuration for a client.
@@ -81,7 +81,7 @@ enum State {
 /// The 1-RTT keys to come.
 struct Updates {
     secrets: Secrets,
-    /// The first key for sent packets, until quinn asks for the second pair.
+    /// The first key for sent packets, until quinn asks for the second pair. `None` if quinn's first change of keys is to be seen.
     first: Option<VersionKey>,
 }
 
@@ -294,7 +294,9 @@ impl Session for OwnSession {
         let packet = PacketKeySet { local: local.packet, remote: remote.packet };
         let packet = self.secure.of_version(packet);
         if let Some(secrets) = secrets {
-            *updates = Some(Updates { secrets, first: Some(packet.local.clone()) });
+            // With the keys of 0-RTT, quinn also drops those from before a change, which the client may still use.
+            let first = handshake.early_keys().is_none().then(|| packet.local.clone());
+            *updates = Some(Updates { secrets, first });
         }
         Some(Keys { header, packet: self.secure.watched(packet.local, packet.remote) })
     }
@@ -306,8 +308,8 @@ impl Session for OwnSession {
         Some(match updates.first.take() {
             Some(first) => {
                 let begun = Begun::default();
-                let receive = ReceiveKey { second: remote, begun: begun.clone() };
-                self.secure.watched(SendKey { first, second: local, begun }, receive)
+                let receive = SecondKey { key: remote, first: None, begun: begun.clone() };
+                self.secure.watched(SecondKey { key: local, first: Some(first), begun }, receive)
             }
             None => self.secure.watched(local, remote),
         })

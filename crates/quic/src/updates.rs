@@ -3,7 +3,8 @@
 //! quinn changes its keys for the first time after 10 to 1,000 packets, at random, so that peers that cannot follow are found early.
 //! Such clients work with nginx, which never begins a change. So the keys here hold quinn's first change back: sent packets keep the
 //! first key and its phase bit until the client has changed its keys, or until the packet number [`FIRST_UPDATE`]. Later changes are
-//! quinn's alone; the second one comes when a key has protected as many packets as it may.
+//! quinn's alone; the second one comes when a key has protected as many packets as it may. Connections with 0-RTT change their keys when
+//! quinn does.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,26 +24,29 @@ const KEY_PHASE: u8 = 0x04;
 /// The first change of keys has begun: the client or this server has sent a packet with the second key.
 pub type Begun = Arc<AtomicBool>;
 
-/// The key for sent packets from quinn's first change on.
-pub struct SendKey {
-    pub first: VersionKey,
-    pub second: VersionKey,
+/// A key of one direction, from quinn's first change on.
+pub struct SecondKey {
+    pub key: VersionKey,
+    /// The first key, for sent packets.
+    pub first: Option<VersionKey>,
     pub begun: Begun,
 }
 
-impl PacketKey for SendKey {
+impl PacketKey for SecondKey {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
-        if !self.begun.load(Relaxed) {
-            if packet < FIRST_UPDATE {
+        match &self.first {
+            Some(first) if packet < FIRST_UPDATE && !self.begun.load(Relaxed) => {
                 // quinn has written the bit of the second key.
-                if let Some(first) = buf.first_mut() {
-                    *first ^= KEY_PHASE;
+                if let Some(byte) = buf.first_mut() {
+                    *byte ^= KEY_PHASE;
                 }
-                return self.first.encrypt(packet, buf, header_len);
+                first.encrypt(packet, buf, header_len);
             }
-            self.begun.store(true, Relaxed);
+            _ => {
+                self.begun.store(true, Relaxed);
+                self.key.encrypt(packet, buf, header_len);
+            }
         }
-        self.second.encrypt(packet, buf, header_len);
     }
 
     fn decrypt(
@@ -51,54 +55,21 @@ impl PacketKey for SendKey {
         header: &[u8],
         payload: &mut BytesMut,
     ) -> Result<(), CryptoError> {
-        self.second.decrypt(packet, header, payload)
-    }
-
-    fn tag_len(&self) -> usize {
-        self.second.tag_len()
-    }
-
-    fn confidentiality_limit(&self) -> u64 {
-        self.second.confidentiality_limit()
-    }
-
-    fn integrity_limit(&self) -> u64 {
-        self.second.integrity_limit()
-    }
-}
-
-/// The second key for received packets.
-pub struct ReceiveKey {
-    pub second: VersionKey,
-    pub begun: Begun,
-}
-
-impl PacketKey for ReceiveKey {
-    fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
-        self.second.encrypt(packet, buf, header_len);
-    }
-
-    fn decrypt(
-        &self,
-        packet: u64,
-        header: &[u8],
-        payload: &mut BytesMut,
-    ) -> Result<(), CryptoError> {
-        self.second.decrypt(packet, header, payload)?;
+        self.key.decrypt(packet, header, payload)?;
         self.begun.store(true, Relaxed);
         Ok(())
     }
 
     fn tag_len(&self) -> usize {
-        self.second.tag_len()
+        self.key.tag_len()
     }
 
     fn confidentiality_limit(&self) -> u64 {
-        self.second.confidentiality_limit()
+        self.key.confidentiality_limit()
     }
 
     fn integrity_limit(&self) -> u64 {
-        self.second.integrity_limit()
+        self.key.integrity_limit()
     }
 }
 
@@ -120,7 +91,7 @@ mod tests {
     }
 
     /// Encrypts a packet as quinn does after its first change. Says whether the packet has the second key's bit.
-    fn uses_second(key: &SendKey, [first, second]: &[VersionKey; 2], number: u64) -> bool {
+    fn uses_second(key: &SecondKey, [first, second]: &[VersionKey; 2], number: u64) -> bool {
         let mut packet = [&HEADER[..], b"text", &vec![0; key.tag_len()]].concat();
         key.encrypt(number, &mut packet, HEADER.len());
         let (header, payload) = packet.split_at(HEADER.len());
@@ -135,8 +106,8 @@ mod tests {
     #[test]
     fn the_server_changes_keys_once_many_packets_were_sent() {
         let keys = keys();
-        let [first, second] = keys.clone();
-        let key = SendKey { first, second, begun: Begun::default() };
+        let [first, key] = keys.clone();
+        let key = SecondKey { key, first: Some(first), begun: Begun::default() };
         for (number, is_second) in [(11, false), (FIRST_UPDATE - 1, false), (FIRST_UPDATE, true)] {
             assert_eq!(uses_second(&key, &keys, number), is_second, "{number}");
         }
@@ -147,15 +118,15 @@ mod tests {
     #[test]
     fn the_server_follows_a_packet_with_the_clients_second_key() {
         let keys = keys();
-        let [first, second] = keys.clone();
+        let [first, key] = keys.clone();
         let begun = Begun::default();
-        let receive = ReceiveKey { second: second.clone(), begun: begun.clone() };
-        let send = SendKey { first, second, begun };
+        let receive = SecondKey { key: key.clone(), first: None, begun: begun.clone() };
+        let send = SecondKey { key, first: Some(first), begun };
         let mut forged = BytesMut::from(&[0; 40][..]);
         assert!(receive.decrypt(3, &HEADER, &mut forged).is_err());
         assert!(!uses_second(&send, &keys, 11));
         let mut packet = [&HEADER[..], b"text", &vec![0; receive.tag_len()]].concat();
-        receive.encrypt(3, &mut packet, HEADER.len());
+        keys[1].encrypt(3, &mut packet, HEADER.len());
         let mut payload = BytesMut::from(&packet[HEADER.len()..]);
         receive.decrypt(3, &HEADER, &mut payload).unwrap();
         assert!(uses_second(&send, &keys, 12));

@@ -143,7 +143,11 @@ fn keys_change_with_the_client_and_not_before() {
             client.send_request();
             client.receive(LEAST_PACKETS);
             client.connection.force_key_update();
-            client.receive(100);
+            client.connection.ping();
+            client.send_all();
+            while !changes.lock().unwrap().iter().any(|(side, _)| *side == Side::Server) {
+                client.receive_one().expect("the server does not follow");
+            }
             client.connection.close(Instant::now(), 0u8.into(), Bytes::new());
             client.send_all();
             let changes = changes.lock().unwrap();
@@ -154,4 +158,43 @@ fn keys_change_with_the_client_and_not_before() {
     for changes in seen {
         assert_eq!(changes, [(Side::Client, true), (Side::Server, true)]);
     }
+}
+
+#[test]
+fn a_client_with_0_rtt_is_understood_after_a_change_of_keys() {
+    let (tls, cert) = server_tls();
+    let mut tls = Arc::unwrap_or_clone(tls);
+    tls.max_early_data_size = u32::MAX;
+    let tls = Arc::new(tls);
+    let download = move |server: SocketAddr, _: &Remote| {
+        let mut tls = client_tls(Some(&cert));
+        tls.enable_early_data = true;
+        let tls = Arc::new(QuicClientConfig::try_from(tls).unwrap());
+        let connect = || {
+            let mut config = ClientConfig::new(tls.clone());
+            let mut transport = TransportConfig::default();
+            transport.stream_receive_window((2 * DOWNLOAD as u32).into());
+            config.transport_config(Arc::new(transport));
+            Client::silent(server, config)
+        };
+        let mut first = connect();
+        first.send_all();
+        first.wait_for(|event| matches!(event, Event::Connected).then_some(())).unwrap();
+        // The server's tickets come with what it sends next.
+        first.send_request();
+        first.receive(100);
+        let mut client = connect();
+        assert!(client.connection.has_0rtt());
+        client.send_request();
+        client.receive(LEAST_PACKETS);
+        // The server drops old keys after three probe timeouts without a packet.
+        client.socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        while client.receive_one().is_some() {}
+        client.socket.set_read_timeout(Some(LONG)).unwrap();
+        client.connection.ping();
+        client.send_all();
+        client.receive_one()
+    };
+    let (answer, _) = serve(|handle| Rc::new(Downloads { handle: handle.clone(), tls }), download);
+    assert!(answer.is_some(), "the server has dropped the client's packet");
 }
