@@ -152,6 +152,9 @@ impl Transports {
     }
 }
 
+/// The initial congestion window of ordinary paths: ten datagrams of 1,200 bytes.
+const LEAST_WINDOW: u64 = 12_000;
+
 /// `longest` is the upper bound of path MTU discovery.
 fn transport(settings: &EndpointSettings, longest: u16) -> TransportConfig {
     let mut transport = TransportConfig::default();
@@ -164,8 +167,14 @@ fn transport(settings: &EndpointSettings, longest: u16) -> TransportConfig {
     transport.stream_receive_window(varint(settings.stream_window));
     transport.receive_window(varint(settings.window()));
     transport.send_window(SEND_WINDOW);
+    // A probe of path MTU discovery is in flight like data. It must leave room for data, so the initial window has two datagrams of
+    // the longest size at least (RFC 9002, section 7.2).
+    let window = LEAST_WINDOW.max(2 * u64::from(longest));
+    let mut cubic = CubicConfig::default();
+    cubic.initial_window(window);
     let controller: Arc<dyn ControllerFactory + Send + Sync> = match settings.congestion {
-        Congestion::Cubic => Arc::new(CubicConfig::default()),
+        Congestion::Cubic => Arc::new(cubic),
+        // Its window has room for 200 datagrams.
         Congestion::Bbr => Arc::new(BbrConfig::default()),
     };
     transport.congestion_controller_factory(Arc::new(ReleasableFactory(controller)));

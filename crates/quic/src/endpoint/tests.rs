@@ -406,6 +406,58 @@ fn a_close_leaves_though_the_window_is_full() {
     assert_eq!((close.error_code.into_inner(), &close.reason[..]), (7, &b"over"[..]));
 }
 
+/// Sends an answer that fits the initial congestion window.
+struct Fits {
+    tls: Arc<rustls::ServerConfig>,
+}
+
+struct Fit(Rc<Connection>);
+
+/// The length of the answer.
+const FITS: usize = 11_000;
+
+impl Accepts for Fits {
+    fn admit(&self, _: &NewConnection) -> Admission {
+        let tls = self.tls.clone();
+        let begin =
+            |connection: &Rc<Connection>| -> Rc<dyn Events> { Rc::new(Fit(connection.clone())) };
+        Admission::Accept(Box::new(|_| Ok(tls)), Box::new(begin))
+    }
+}
+
+impl Events for Fit {
+    fn opened(&self, dir: Dir) {
+        let id = self.0.accept(dir).unwrap();
+        self.0.write(id, &mut [Bytes::from(vec![b'!'; FITS])]).unwrap();
+    }
+}
+
+/// The probe of path MTU discovery is longer than the client's buffer, so it is never acknowledged.
+#[test]
+fn a_probe_for_longer_datagrams_leaves_room_for_an_answer() {
+    let (tls, cert) = server_tls();
+    let (received, _) = serve(
+        |_| Rc::new(Fits { tls }),
+        move |server, _| {
+            let mut client = Client::connect(server, Some(&cert));
+            client.wait_for(|event| matches!(event, Event::Connected).then_some(())).unwrap();
+            let mut room = [0; 2048];
+            client.socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+            // The probe comes once nothing else is to be sent.
+            while client.socket.recv(&mut room).is_ok_and(|n| n < room.len()) {}
+            client.send_request();
+            // From now on the client acknowledges nothing.
+            let mut received = 0;
+            while received < FITS {
+                let Ok(n) = client.socket.recv(&mut room) else { break };
+                received += n;
+            }
+            received
+        },
+    );
+    assert!(received >= FITS, "{received} bytes of {FITS}");
+}
+
 /// Would accept each client once its ClientHello is whole. Tells whether there were many already.
 struct Later(mpsc::Sender<bool>);
 
