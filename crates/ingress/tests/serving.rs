@@ -1,6 +1,7 @@
 //! The configuration of a set of manifests, in a running server, asked over HTTP.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 
 #[path = "serving/annotations.rs"]
@@ -38,18 +39,24 @@ fn weir() -> Option<String> {
     Some(path.display().to_string())
 }
 
+/// Reads the head of a request. `None` if it does not come whole.
+fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    let mut piece = [0; 1024];
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        match stream.read(&mut piece) {
+            Ok(n) if n > 0 => head.extend_from_slice(&piece[..n]),
+            _ => return None,
+        }
+    }
+    Some(String::from_utf8_lossy(&head).into_owned())
+}
+
 /// A server behind that answers with its name and the head that it got.
 fn behind(name: &'static str) -> u16 {
     listen(move |mut stream| {
-        let mut head = Vec::new();
-        let mut piece = [0; 1024];
-        while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-            match stream.read(&mut piece) {
-                Ok(n) if n > 0 => head.extend_from_slice(&piece[..n]),
-                _ => return,
-            }
-        }
-        let body = format!("{name}\n{}", String::from_utf8_lossy(&head));
+        let Some(head) = read_head(&mut stream) else { return };
+        let body = format!("{name}\n{head}");
         let length = body.len();
         let _ = write!(
             stream,

@@ -1,11 +1,11 @@
 //! Keys of the controller's ConfigMap, asked over HTTP.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
 use weir_ingress::Settings;
 use weir_testkit::listen;
 
-use super::{Dir, behind, gateway, ingress, serve_in, serve_with, service, weir};
+use super::{Dir, behind, gateway, ingress, read_head, serve_in, serve_with, service, weir};
 
 const ALL: [(&str, &str, &str); 1] = [("Prefix", "/", "one")];
 
@@ -129,15 +129,8 @@ fn what_a_client_forwards_counts_behind_the_proxy_protocol_if_it_is_a_proxy_itse
 fn no_header_that_a_service_of_a_tenant_gets_names_the_client() {
     let (tell, told) = std::sync::mpsc::channel();
     let service_of_tenant = listen(move |mut stream| {
-        let mut head = Vec::new();
-        let mut piece = [0; 1024];
-        while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-            match stream.read(&mut piece) {
-                Ok(n) if n > 0 => head.extend_from_slice(&piece[..n]),
-                _ => return,
-            }
-        }
-        let _ = tell.send(String::from_utf8_lossy(&head).into_owned());
+        let Some(head) = read_head(&mut stream) else { return };
+        let _ = tell.send(head);
         let _ =
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     });
