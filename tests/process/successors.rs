@@ -1,7 +1,7 @@
 //! Workers that cannot start, and which worker takes the place of one that has died.
 
 use rustix::process::Signal;
-use weir_testkit::Server;
+use weir_testkit::{Client, Server, free_port};
 
 use super::{HELLO, TWO_WORKERS, WEIR};
 
@@ -52,4 +52,21 @@ fn an_old_worker_is_replaced_while_new_ones_cannot_start() {
     }
     assert_eq!(server.get("/").body(), "hello");
     assert_eq!(server.workers().len(), 1);
+}
+
+#[test]
+fn a_configuration_whose_workers_cannot_start_leaves_the_port_of_the_previous_one() {
+    let other = free_port();
+    let both = HELLO.replace("%%PORT%%;", &format!("%%PORT%%; listen 127.0.0.1:{other};"));
+    assert_ne!(both, HELLO);
+    let server = Server::start(WEIR, &both);
+    server.configure(&format!("working_directory /no/such/place; {HELLO}"));
+    server.signal(Signal::HUP);
+    server.wait_log("the previous one stays in use", 1);
+    assert_eq!(Client::connect(other).get("/").body(), "hello");
+    // The port is not taken by another server, but by the workers that still serve.
+    server.configure(&both.replace("hello", "again"));
+    server.reload();
+    assert_eq!(Client::connect(other).get("/").body(), "again");
+    assert_eq!(server.get("/").body(), "again");
 }

@@ -139,6 +139,20 @@ pub fn contents(fd: OwnedFd, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// A sealed file in memory with a number before its content. The number tells which request an
+/// answer is for.
+pub fn numbered(number: u64, bytes: &[u8]) -> io::Result<OwnedFd> {
+    memory(&[&number.to_le_bytes(), bytes].concat())
+}
+
+/// The number and the content of such a file. None if it cannot be read or is too long.
+pub fn number_and_rest(fd: OwnedFd) -> Option<(u64, Vec<u8>)> {
+    let mut bytes = contents(fd, LONGEST).ok()?;
+    let number = u64::from_le_bytes(*bytes.first_chunk()?);
+    bytes.drain(..size_of::<u64>());
+    Some((number, bytes))
+}
+
 /// The data from which a running worker makes another site. Blocks of `http` that the worker
 /// already has are given by their numbers.
 pub struct Parcel {

@@ -24,8 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// An unfinished change.
 #[derive(Debug)]
 pub(super) struct Change {
-    /// The worker that requested it. None if another part of the program did.
-    asker: Option<Pid>,
+    /// The worker's request for it. None if another part of the program wants it.
+    asker: Option<Asker>,
     /// Workers that have not taken the change yet, or have not retired yet.
     waiting: Vec<Pid>,
     /// Whether new workers replace all others.
@@ -33,6 +33,14 @@ pub(super) struct Change {
     /// The reason for new workers.
     why: String,
     until: Instant,
+}
+
+/// A worker's request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker {
+    worker: Pid,
+    /// The worker's number of the request.
+    number: u64,
 }
 
 /// How a plan is applied.
@@ -45,13 +53,17 @@ enum ChangeWay {
 
 impl Master {
     /// Handles a worker's request for another configuration.
-    fn change_as_asked(&mut self, asker: Pid, request: Option<OwnedFd>) -> ControlFlow<Role> {
-        let bytes = request.and_then(|fd| change::contents(fd, change::LONGEST).ok());
-        let request = bytes.and_then(|bytes| ChangeRequest::of(&bytes));
-        let lost = "the request is too long, or did not reach the master process";
-        let wanted = request.ok_or_else(|| ChangeOutcome::new(ChangeKind::Refused, lost)).and_then(
-            |request| change::wanted(&self.origin, &self.cycle.text.main, &self.attached, &request),
-        );
+    fn change_as_asked(&mut self, worker: Pid, request: Option<OwnedFd>) -> ControlFlow<Role> {
+        let Some((number, bytes)) = request.and_then(change::number_and_rest) else {
+            // The worker gives the request up by itself.
+            return ControlFlow::Continue(());
+        };
+        let asker = Asker { worker, number };
+        let request = ChangeRequest::of(&bytes);
+        let unreadable = || ChangeOutcome::new(ChangeKind::Refused, "the request is unreadable");
+        let wanted = request.ok_or_else(unreadable).and_then(|request| {
+            change::wanted(&self.origin, &self.cycle.text.main, &self.attached, &request)
+        });
         match wanted {
             Ok((tree, attached)) => self.change(tree, attached, Some(asker)),
             Err(outcome) => {
@@ -68,7 +80,7 @@ impl Master {
         &mut self,
         tree: ConfigTree,
         attached: Attached,
-        asker: Option<Pid>,
+        asker: Option<Asker>,
     ) -> ControlFlow<Role> {
         let busy = self.change.is_some() || self.is_replacing() || self.ending.is_some();
         if busy || self.kin.successor.is_some() {
@@ -78,9 +90,6 @@ impl Master {
         }
         log!(self.cycle.log, Notice, None, "changing the configuration");
         let way = self.way(tree, attached.files.clone());
-        if way.is_ok() {
-            self.attached = attached;
-        }
         match way {
             Err((kind, complaint)) => {
                 self.counters.add(Metric::ReloadFailed, 1);
@@ -88,16 +97,19 @@ impl Master {
                 self.tell_outcome(asker, &ChangeOutcome { kind, place, text });
                 ControlFlow::Continue(())
             }
-            Ok(ChangeWay::Running(cycle, parcel)) => self.pass_to_workers(*cycle, &parcel, asker),
+            Ok(ChangeWay::Running(cycle, parcel)) => {
+                self.attached = attached;
+                self.pass_to_workers(*cycle, &parcel, asker)
+            }
             Ok(ChangeWay::New(cycle, why)) => {
                 log!(self.cycle.log, Notice, None, "new workers take the configuration: {why}");
                 self.begin_change(asker, Vec::new(), Some(why));
-                self.adopt(*cycle)
+                self.adopt(*cycle, attached)
             }
         }
     }
 
-    fn begin_change(&mut self, asker: Option<Pid>, waiting: Vec<Pid>, new: Option<String>) {
+    fn begin_change(&mut self, asker: Option<Asker>, waiting: Vec<Pid>, new: Option<String>) {
         self.change = Some(Change {
             asker,
             waiting,
@@ -172,7 +184,7 @@ impl Master {
         &mut self,
         cycle: Cycle,
         parcel: &Parcel,
-        asker: Option<Pid>,
+        asker: Option<Asker>,
     ) -> ControlFlow<Role> {
         self.cycle = cycle;
         self.counters.add(Metric::Changed, 1);
@@ -247,7 +259,7 @@ impl Master {
             (change.by_new_workers, change.why) = (true, why.to_owned());
             change.waiting.clear();
         }
-        self.adopt(cycle)
+        self.adopt(cycle, self.attached.clone())
     }
 
     /// Finishes the change if all workers have taken it, or if it has taken too long.
@@ -265,9 +277,14 @@ impl Master {
             ChangeKind::Late => "a worker has not taken it yet".to_owned(),
             _ => change.why.clone(),
         };
-        let asker = change.asker;
-        self.change = None;
-        self.tell_outcome(asker, &ChangeOutcome::new(kind, text));
+        self.end_change(ChangeOutcome::new(kind, text));
+    }
+
+    /// Ends the change, if there is one, with this outcome.
+    pub(super) fn end_change(&mut self, outcome: ChangeOutcome) {
+        if let Some(change) = self.change.take() {
+            self.tell_outcome(change.asker, &outcome);
+        }
     }
 
     /// When a change has taken too long.
@@ -275,12 +292,11 @@ impl Master {
         self.change.as_ref().map(|change| change.until)
     }
 
-    fn tell_outcome(&self, asker: Option<Pid>, outcome: &ChangeOutcome) {
+    fn tell_outcome(&self, asker: Option<Asker>, outcome: &ChangeOutcome) {
         log!(self.cycle.log, Notice, None, "change of the configuration: {:?}", outcome.kind);
-        let Some(child) = asker.and_then(|pid| self.children.iter().find(|c| c.pid == pid)) else {
-            return;
-        };
-        let told = change::memory(&outcome.to_bytes())
+        let Some(Asker { worker, number }) = asker else { return };
+        let Some(child) = self.children.iter().find(|child| child.pid == worker) else { return };
+        let told = change::numbered(number, &outcome.to_bytes())
             .and_then(|memory| child.channel.order_with(Order::Outcome, &[memory.as_fd()]));
         if let Err(e) = told {
             log!(self.cycle.log, Alert, None, "sendmsg() to a worker failed {}", Cause(&e));

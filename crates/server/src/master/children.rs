@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 use weir_log::{Cause, Log, log};
 
+use crate::change::Attached;
 use crate::channel::{ChannelEnd, Order};
 use crate::cycle::Cycle;
 use crate::listen::CycleShared;
@@ -190,6 +191,11 @@ impl Restarts {
         Some(self.waiting.swap_remove(at).1)
     }
 
+    /// Whether a worker is to start again. The privileged agent is none.
+    pub fn has_workers(&self) -> bool {
+        self.waiting.iter().any(|(_, index)| *index != AGENT)
+    }
+
     /// Discards all planned starts.
     pub fn clear(&mut self) {
         self.waiting.clear();
@@ -201,6 +207,8 @@ impl Restarts {
 pub struct Replaced {
     /// The cycle of these workers.
     pub cycle: Cycle,
+    /// What arrived with it.
+    pub attached: Attached,
     /// The number of configurations before it.
     pub generation: u64,
     /// Workers of it that are to start again.
@@ -209,8 +217,8 @@ pub struct Replaced {
 
 impl Replaced {
     /// A replaced configuration without planned starts.
-    pub fn new(cycle: Cycle, generation: u64) -> Replaced {
-        Replaced { cycle, generation, restarts: Restarts::default() }
+    pub fn new(cycle: Cycle, attached: Attached, generation: u64) -> Replaced {
+        Replaced { cycle, attached, generation, restarts: Restarts::default() }
     }
 }
 

@@ -117,8 +117,10 @@ pub struct Master {
     /// The name in ps, without findings about the server's health.
     name: String,
     ending: Option<Shutdown>,
-    /// How often the configuration was replaced.
+    /// The number of configurations before the present one.
     generation: u64,
+    /// How many configurations have replaced another one. Their numbers are not used again.
+    replacements: u64,
     /// The newest generation whose workers all run. Workers of older ones were told to retire.
     serving: u64,
     /// The configuration of that generation, while workers of a newer one start.
@@ -199,6 +201,7 @@ impl Master {
             name,
             ending: None,
             generation: 0,
+            replacements: 0,
             serving: 0,
             replaced: None,
             kin: Kin::new(inherited),
@@ -417,6 +420,7 @@ impl Master {
             post.forget_ended();
         }
         self.retire_replaced();
+        self.give_up_newest();
     }
 
     /// Handles the end of a process that is no worker: the successor program, or an unknown

@@ -10,10 +10,12 @@ use weir_conf::FileTexts;
 use weir_log::{Cause, log};
 use weir_metrics::Metric;
 use weir_sys::guarded;
+use weir_values::{ChangeKind, ChangeOutcome};
 
-use super::children::Replaced;
+use super::children::{Child, Replaced};
 use super::{Master, Role, wall};
 use crate::boot::redirect_stderr;
+use crate::change::Attached;
 use crate::channel::Order;
 use crate::cycle::Cycle;
 use crate::pidfile;
@@ -31,8 +33,8 @@ impl Master {
         match self.next_cycle() {
             Ok(cycle) => {
                 // A configuration from disk has no attached files.
-                self.attached.files = FileTexts::default();
-                self.adopt(cycle)
+                let parts = self.attached.parts.clone();
+                self.adopt(cycle, Attached { files: FileTexts::default(), parts })
             }
             // The reason is in the log, and the old configuration stays in use.
             Err(SocketsFailed) => {
@@ -64,8 +66,24 @@ impl Master {
         Ok(cycle)
     }
 
-    /// Adopts the new cycle and starts its workers.
-    pub(super) fn adopt(&mut self, cycle: Cycle) -> ControlFlow<Role> {
+    /// Adopts the new cycle and what came with it, and starts its workers.
+    pub(super) fn adopt(&mut self, cycle: Cycle, attached: Attached) -> ControlFlow<Role> {
+        let attached = std::mem::replace(&mut self.attached, attached);
+        let old = self.replace_cycle(cycle);
+        if !self.is_replacing() {
+            self.replaced = Some(Replaced::new(old, attached, self.generation));
+        }
+        self.counters.add(Metric::Reloaded, 1);
+        self.registry.set_configured(wall(), true);
+        self.health.reloaded();
+        self.replacements += 1;
+        self.generation = self.replacements;
+        self.start_workers()
+    }
+
+    /// Makes this cycle the present one. The previous one leaves its sockets and its pid file to
+    /// it.
+    fn replace_cycle(&mut self, cycle: Cycle) -> Cycle {
         let old = std::mem::replace(&mut self.cycle, cycle);
         redirect_stderr(&self.cycle.log);
         if let Some(path) = &old.config.pid
@@ -82,14 +100,7 @@ impl Master {
             );
         }
         old.sockets.leave_to(&self.cycle.sockets, &old.load, &self.cycle.log);
-        if !self.is_replacing() {
-            self.replaced = Some(Replaced::new(old, self.generation));
-        }
-        self.counters.add(Metric::Reloaded, 1);
-        self.registry.set_configured(wall(), true);
-        self.health.reloaded();
-        self.generation += 1;
-        self.start_workers()
+        old
     }
 
     /// Whether workers of older configurations still serve, since not all workers of the newest one
@@ -127,10 +138,40 @@ impl Master {
         self.change_waits_for(told);
     }
 
+    /// Returns to the configuration that still serves, if no worker of the newest one can start.
+    /// What changes or replaces the configuration from now on continues from the one in use.
+    pub(super) fn give_up_newest(&mut self) {
+        let is_newest = |child: &Child| child.generation == self.generation && !child.is_agent();
+        let may_start = self.restarts.has_workers() || self.children.iter().any(is_newest);
+        if self.ending.is_some() || may_start || !self.is_replacing() {
+            return;
+        }
+        let Some(old) = self.replaced.take() else { return };
+        let Replaced { cycle, attached, generation, restarts } = old;
+        if let (Some(path), true) = (&cycle.config.pid, cycle.config.pid != self.cycle.config.pid)
+            && let Err(e) = pidfile::write(path)
+        {
+            log!(cycle.log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(&e));
+        }
+        self.replace_cycle(cycle);
+        (self.attached, self.generation, self.restarts) = (attached, generation, restarts);
+        self.cycle.load.steer(&self.cycle.sockets, &self.cycle.log);
+        let text = "no worker of the new configuration can start, the previous one stays in use";
+        log!(self.cycle.log, Error, None, "{text}");
+        for child in self.children.iter_mut().filter(|child| child.generation > generation) {
+            child.order(Order::Retire, &self.cycle.log);
+        }
+        self.counters.add(Metric::ReloadFailed, 1);
+        self.registry.set_configured(wall(), false);
+        self.health.reloaded();
+        self.health.reload_failed();
+        self.end_change(ChangeOutcome::new(ChangeKind::Wrong, text));
+    }
+
     /// The newest generation whose workers all run. The privileged agent does not count, since it
-    /// serves no clients.
+    /// serves no clients, nor do workers that were told to end.
     fn newest_running(&self) -> Option<u64> {
-        let workers = || self.children.iter().filter(|child| !child.is_agent());
+        let workers = || self.children.iter().filter(|child| !child.is_agent() && !child.exiting);
         let begins =
             |generation| workers().any(|child| child.generation == generation && !child.ready);
         let all = workers().map(|child| child.generation);

@@ -248,9 +248,8 @@ impl Sockets {
         for (number, socket) in self.list.iter().enumerate() {
             let next = new.find(&socket.listen);
             let kept = next.map_or(0, |s| s.copies.len().min(socket.copies.len()));
-            if kept < socket.copies.len() {
-                cycle_shared.leave(number, kept);
-            }
+            // All are kept where an earlier cycle that would have left them was given up.
+            cycle_shared.leave(number, kept);
             match (next, &socket.listen.address) {
                 (None, Address::Unix(path)) => {
                     log!(log, Warn, None, "deleting socket {}", path.display());

@@ -146,7 +146,10 @@ impl Control {
                 Received::Message(Order::Outcome) => self.asking.answered(fds),
                 Received::Message(order) => self.obey(order),
                 Received::Nothing | Received::Invalid => return ControlFlow::Continue(()),
-                Received::Closed => return ControlFlow::Break(()),
+                Received::Closed => {
+                    self.asking.master_ended();
+                    return ControlFlow::Break(());
+                }
             }
         }
     }

@@ -364,10 +364,10 @@ impl LoopParts {
             service.shows(status);
         }
         let channel = self.assignment.channel.clone();
-        let (told, asking) = (channel.clone(), self.asking.clone());
+        let (told, asking, handle) = (channel.clone(), self.asking.clone(), h.clone());
         service.passes_on(
             move |command| pass_on(channel.as_ref(), command),
-            move |request| asking.ask(told.as_ref(), request),
+            move |request| asking.ask(&handle, told.as_ref(), request),
         );
         let listening = Listening::new(h, cycle, place, Rc::clone(&service))?;
         turns::serves(&service);
