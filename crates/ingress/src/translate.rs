@@ -54,7 +54,7 @@ use parts::Parts;
 use work::Base;
 
 pub(crate) use frame::{HEALTH, healthy, over_quic};
-pub(crate) use lines::{counted, digest, line, when};
+pub(crate) use lines::{counted, digest, header_line, line, subrequest_name, when};
 pub(crate) use location_variables::names;
 pub(crate) use made::headers;
 pub use memory::Memory;

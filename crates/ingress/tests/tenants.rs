@@ -85,6 +85,23 @@ fn server<'t>(tree: &'t [Directive], name: &str) -> Vec<&'t Directive> {
     http.block().iter().filter(|d| d.name.is("server")).filter(named).collect()
 }
 
+/// Paths of objects begin with a slash.
+#[test]
+fn no_path_takes_the_name_of_a_location_for_subrequests() {
+    let asked = ["auth-url", "mirror-target"].map(|name| {
+        let number = KNOWN.iter().position(|(known, _)| *known == name).unwrap();
+        (number, "http://10.2.0.9/x".to_owned())
+    });
+    let settings = Settings { without_class: true, ..Settings::default() };
+    let made = tree(&translate(&snapshot(&asked, "evil.test", "/", "Prefix"), &settings)).main;
+    let servers = server(&made, "evil.test");
+    let locations = servers.iter().flat_map(|server| server.block());
+    let internal = |d: &&Directive| d.block().iter().any(|line| line.name.is("internal"));
+    let locations: Vec<_> = locations.filter(internal).collect();
+    assert_eq!(locations.len(), 2);
+    assert!(locations.iter().all(|d| !d.args.iter().any(|word| word.bytes.starts_with(b"/"))));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]

@@ -5,7 +5,7 @@ use weir_conf::Directive;
 use super::objects::{Cors, Filter, HeaderChange, Mirror, PathChange, Redirect, UrlRewrite};
 use crate::annotations::values;
 use crate::report::ObjectId;
-use crate::translate::{Work, digest, line, when};
+use crate::translate::{Work, digest, header_line, line, when};
 
 /// The filters of a rule, followed by those of a backend.
 #[derive(Clone, Default)]
@@ -113,14 +113,14 @@ impl<'a> Actions<'a> {
     fn answer(&mut self, change: &HeaderChange) -> Result<(), String> {
         for one in &change.set {
             let text = format!("{}: {}", header(&one.name)?, literal(text(&one.value)?));
-            self.answer.push(line("more_set_headers", [text.as_str()]));
+            self.answer.push(header_line("more_set_headers", &text));
         }
         for one in &change.add {
             let value = literal(text(&one.value)?);
             self.answer.push(line("add_header", [header(&one.name)?, &value, "always"]));
         }
         for name in &change.remove {
-            self.answer.push(line("more_clear_headers", [header(name)?]));
+            self.answer.push(header_line("more_clear_headers", header(name)?));
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use super::policies::Policies;
 use super::routes::{Route, Spec};
 use crate::annotations::values;
 use crate::report::{ObjectId, Severity};
-use crate::translate::{Work, counted, digest, headers, line};
+use crate::translate::{Work, counted, digest, headers, line, subrequest_name};
 
 /// A rule with its backends.
 pub(super) struct Rule<'a> {
@@ -308,8 +308,8 @@ impl Rule<'_> {
         list
     }
 
-    fn mirror_path(&self, n: usize) -> String {
-        format!("/_mirror-{}", digest(format!("{}_{n}", self.name).as_bytes()))
+    fn mirror_name(&self, n: usize) -> String {
+        subrequest_name("mirror", &digest(format!("{}_{n}", self.name).as_bytes()))
     }
 
     /// The locations of a mirror, which gets a share of the requests.
@@ -329,7 +329,7 @@ impl Rule<'_> {
         let scheme = if backend.tls.is_some() { "https" } else { "http" };
         inside.extend(headers("proxy_set_header"));
         inside.push(line("proxy_pass", [format!("{scheme}://{group}$request_uri").as_str()]));
-        let path = self.mirror_path(n);
+        let path = self.mirror_name(n);
         let (some, all) = match (&copy.mirror.fraction, copy.mirror.percent) {
             (Some(Fraction { numerator, denominator }), _) => {
                 (*numerator, denominator.unwrap_or(100))
@@ -398,7 +398,7 @@ impl Rule<'_> {
                     self.protocol_lines(site, backend).is_some() && backend.has_servers()
                 })
             {
-                list.push(line("mirror", [self.mirror_path(n).as_str()]));
+                list.push(line("mirror", [self.mirror_name(n).as_str()]));
             }
         }
         list.extend(actions.answer_lines(work, &format!("{set}_hide_header")));

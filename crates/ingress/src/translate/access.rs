@@ -4,7 +4,7 @@ use weir_conf::Directive;
 
 use super::hosts::Route;
 use super::keys::limit_key;
-use super::lines::{digest, line, when};
+use super::lines::{digest, header_line, line, subrequest_name, when};
 use super::made::Made;
 use super::sources::Source;
 use super::work::Work;
@@ -28,11 +28,11 @@ pub(super) fn cors(route: &Route, list: &mut Vec<Directive>) {
     };
     list.push(when("$request_method", "=", "OPTIONS", vec![set("${cors}options")]));
     let mut answer =
-        vec![line("more_set_headers", [format!("Access-Control-Allow-Origin: {origin}").as_str()])];
+        vec![header_line("more_set_headers", &format!("Access-Control-Allow-Origin: {origin}"))];
     answer.extend(
         cors.headers
             .iter()
-            .map(|(name, value)| line("more_set_headers", [format!("{name}: {value}").as_str()])),
+            .map(|(name, value)| header_line("more_set_headers", &format!("{name}: {value}"))),
     );
     list.push(when("$cors", "=", "true", answer.clone()));
     answer.push(line("return", ["204"]));
@@ -144,7 +144,7 @@ pub(super) fn auth_request(
     extra: &mut Vec<(String, String)>,
     sent: Vec<Directive>,
 ) {
-    let at = format!("/_external-auth-{key}");
+    let at = subrequest_name("external-auth", key);
     let redirect = auth.redirect.as_deref().unwrap_or("$request_uri");
     let mut ask = vec![
         line("internal", []),
@@ -299,7 +299,7 @@ pub(super) fn custom_headers(
         }
         dollar |= value.contains('$');
         let value = value.replace('$', "${literal_dollar}");
-        list.push(line("more_set_headers", [format!("{header}: {value}").as_str()]));
+        list.push(header_line("more_set_headers", &format!("{header}: {value}")));
     }
     if dollar {
         let rows = vec![line("default", ["$"])];

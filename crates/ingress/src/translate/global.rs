@@ -6,7 +6,7 @@ use std::slice;
 
 use weir_conf::Directive;
 
-use super::lines::line;
+use super::lines::{header_line, line};
 use super::location_variables::{OF_LOCATIONS, defaults, names};
 use super::logs::FORMAT;
 use super::owners::{Owners, key_owner};
@@ -275,9 +275,9 @@ impl Work<'_> {
             let headers = self.global_headers(key, map);
             match name {
                 "" => global.headers.extend(headers),
-                name => global.http.extend(
-                    headers.iter().map(|(k, v)| line(name, [format!("{k}: {v}").as_str()])),
-                ),
+                name => global
+                    .http
+                    .extend(headers.iter().map(|(k, v)| header_line(name, &format!("{k}: {v}")))),
             }
         }
         let is_logged = global.http.iter().any(|d| d.name.is("log_format"));

@@ -9,6 +9,19 @@ pub(crate) fn line<'w>(name: &str, words: impl IntoIterator<Item = &'w str>) -> 
     Directive::new(name, words)
 }
 
+/// A directive of headers-more, for a header with its value or for a name alone. The module ignores
+/// blanks before a name. Without one, it would read a name that begins with `-` as an option.
+pub(crate) fn header_line(name: &str, header: &str) -> Directive {
+    let blank = if header.starts_with('-') { " " } else { "" };
+    line(name, [format!("{blank}{header}").as_str()])
+}
+
+/// The name of a location for subrequests. Paths of objects begin with a slash, so none of them
+/// takes the name.
+pub(crate) fn subrequest_name(kind: &str, key: &str) -> String {
+    format!("{kind}-{key}")
+}
+
 /// Counts requests under the name of their object: `weir_zone_requests_total{zone="Ingress
 /// shop/web"}`.
 pub(crate) fn counted(id: &ObjectId) -> Directive {

@@ -8,7 +8,7 @@ use super::access::{
 use super::frame;
 use super::hosts::{Host, Route};
 use super::keys::redirect_code;
-use super::lines::{counted, digest, line, when};
+use super::lines::{counted, digest, line, subrequest_name, when};
 use super::location_variables::{names, set_variables};
 use super::made::Made;
 use super::owners::key_owner;
@@ -136,7 +136,7 @@ pub(super) fn location(
         made.inside.extend(on.then(|| line(name, [word])));
     }
     if let Some(mirror) = &o.mirror {
-        let at = format!("/_mirror-{key}");
+        let at = subrequest_name("mirror", &key);
         made.inside.push(line("mirror", [at.as_str()]));
         made.inside.push(line("mirror_request_body", [if mirror.body { "on" } else { "off" }]));
         let about = ("mirror-target", "$mirror_host");

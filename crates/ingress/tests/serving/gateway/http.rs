@@ -110,9 +110,10 @@ fn filters_change_requests_and_answers() {
         ),
         filters(
             json!([{ "type": "ResponseHeaderModifier", "responseHeaderModifier": {
-            "set": [{ "name": "X-Set", "value": "$uri" }, { "name": "Content-Type", "value": "text/x" }],
+            "set": [{ "name": "X-Set", "value": "$uri" }, { "name": "Content-Type", "value": "text/x" },
+                { "name": "-t", "value": "no option" }],
             "add": [{ "name": "X-Add", "value": "more" }],
-            "remove": ["X-Behind"] } }]),
+            "remove": ["X-Behind", "-s"] } }]),
             "/answer",
         ),
         filters(redirect(json!({ "hostname": "new.test", "statusCode": 301 })), "/moved"),
@@ -169,6 +170,7 @@ fn filters_change_requests_and_answers() {
 
     let answer = ask(&server, "GET /answer", "a.test", "");
     assert_eq!(answer.header("x-set"), Some("$uri"));
+    assert_eq!(answer.header("-t"), Some("no option"));
     assert_eq!(answer.header("x-add"), Some("more"));
     assert_eq!(answer.header("content-type"), Some("text/x"));
 
@@ -454,6 +456,27 @@ fn copies_timeouts_attempts_and_sessions() {
     );
     let head = ask(&server, "GET /_mirror-x", "a.test", "");
     assert_eq!(head.status, 404);
+}
+
+#[test]
+fn no_path_takes_the_name_of_a_location_for_copies() {
+    let services: String =
+        ["one", "two", "copy"].map(|name| service("a", name, behind(name))).concat();
+    let copy = json!({ "backendRef": { "name": "copy", "port": 80 } });
+    let copied = json!([{ "backendRefs": to("one"),
+        "filters": [{ "type": "RequestMirror", "requestMirror": copy }] }]);
+    let manifests = [plain(), services, route("HTTPRoute", "a", "copied", &[], copied)].concat();
+    let Some((server, _)) = serve(&manifests) else { return };
+    let text = server.dir().read("nginx.conf");
+    let at = text.find("mirror-").unwrap();
+    let name = text[at..].split([' ', ';', '"']).next().unwrap();
+    for path in [format!("/{name}"), format!("/_{name}")] {
+        let rules = json!([{ "matches": [{ "path": { "type": "Exact", "value": path } }], "backendRefs": to("two") }]);
+        let taking = [manifests.clone(), route("HTTPRoute", "a", "taking", &[], rules)].concat();
+        let Some((server, _)) = serve(&taking) else { return };
+        assert_eq!(from(&server, &format!("GET {path}"), "a.test", ""), "two");
+        assert_eq!(from(&server, "GET /", "a.test", ""), "one");
+    }
 }
 
 #[test]
