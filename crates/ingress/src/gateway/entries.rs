@@ -2,7 +2,7 @@
 //! `route`.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use weir_conf::Directive;
 
@@ -183,6 +183,138 @@ enum Place {
     Below(String),
 }
 
+/// The most entries whose lines a location has itself. The lines of all others are in [`REST`].
+/// Without a bound, n patterns with conditions would have n * n lines.
+const OWN_ENTRIES: usize = 32;
+
+/// The named location with the lines of all entries of a server.
+const REST: &str = "@rest";
+
+/// Entries by their paths. Numbers of entries are in their order.
+#[derive(Default)]
+struct Index<'e> {
+    exact: HashMap<&'e str, Vec<usize>>,
+    below: HashMap<&'e str, Vec<usize>>,
+    /// The first entry of each pattern.
+    first: HashMap<&'e str, usize>,
+    patterns: Vec<usize>,
+    prefixes: Vec<usize>,
+}
+
+impl<'e> Index<'e> {
+    fn of(entries: &'e [Entry]) -> Index<'e> {
+        let mut index = Index::default();
+        for (number, entry) in entries.iter().enumerate() {
+            match &entry.path {
+                Path::Exact(path) => index.exact.entry(path).or_default().push(number),
+                Path::Prefix(stem) => {
+                    index.below.entry(stem).or_default().push(number);
+                    index.prefixes.push(number);
+                }
+                Path::Pattern(pattern) => {
+                    index.first.entry(pattern).or_insert(number);
+                    index.patterns.push(number);
+                }
+            }
+        }
+        index
+    }
+
+    /// The first entries that may match a request in a place: at most one more than
+    /// [`OWN_ENTRIES`].
+    fn candidates(&self, place: &Place) -> Vec<usize> {
+        let mut lists: Vec<&[usize]> = Vec::new();
+        match place {
+            Place::Exact(path) => {
+                lists.extend(self.exact.get(path.as_str()).map(Vec::as_slice));
+                lists.push(&self.patterns);
+                lists.extend(self.above(path));
+            }
+            // Patterns are tried in order. Those before this one did not match.
+            Place::Pattern(first) => {
+                let from = self.patterns.partition_point(|number| number < first);
+                lists.extend([&self.patterns[from..], &self.prefixes]);
+            }
+            // Patterns take precedence over prefixes, and each exact path has its own location.
+            Place::Below(path) => lists.extend(self.above(path)),
+        }
+        let starts = lists.into_iter().flat_map(|list| list.iter().take(OWN_ENTRIES + 1).copied());
+        let mut found: Vec<usize> = starts.collect();
+        found.sort_unstable();
+        found.truncate(OWN_ENTRIES + 1);
+        found
+    }
+
+    /// The entries of all prefixes of a path.
+    fn above(&self, path: &str) -> impl Iterator<Item = &[usize]> {
+        let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+        let stems = ends.filter_map(|end| path.get(..end));
+        stems.filter_map(|stem| self.below.get(stem).map(Vec::as_slice))
+    }
+}
+
+/// Makes the `route` lines of entries.
+struct Lines<'l> {
+    entries: &'l [Entry],
+    /// The named locations of a rule with their weights, and that of its preflights.
+    target: &'l dyn Fn(usize) -> (Vec<String>, Option<String>),
+    mark: &'l mut dyn FnMut(usize, &mut Directive),
+}
+
+impl Lines<'_> {
+    /// Adds the lines of an entry, which needs this condition on the path. Returns whether the
+    /// entry matches all requests.
+    fn add(&mut self, number: usize, path: Option<String>, list: &mut Vec<Directive>) -> bool {
+        let Some(entry) = self.entries.get(number) else { return false };
+        let (names, preflight) = (self.target)(entry.rule);
+        let mut row = |conditions: &[String], names: &[String]| {
+            let words = path.iter().chain(conditions).chain(names);
+            let mut row = line("route", words.map(String::as_str));
+            (self.mark)(entry.rule, &mut row);
+            row
+        };
+        if let (Some(conditions), Some(name)) = (&entry.preflight, preflight) {
+            list.push(row(conditions, &[name]));
+        }
+        list.push(row(&entry.conditions, &names));
+        path.is_none() && entry.conditions.is_empty()
+    }
+
+    /// The lines of a place, down to the first entry without a condition. Returns whether requests
+    /// that match none of them go on to [`REST`].
+    fn of_place(&mut self, index: &Index<'_>, place: &Place) -> (Vec<Directive>, bool) {
+        let mut list = Vec::new();
+        for (n, number) in index.candidates(place).into_iter().enumerate() {
+            if n == OWN_ENTRIES {
+                list.push(line("route", [REST]));
+                return (list, true);
+            }
+            let Some(entry) = self.entries.get(number) else { continue };
+            if self.add(number, condition(self.entries, place, entry), &mut list) {
+                break;
+            }
+        }
+        (list, false)
+    }
+
+    /// The lines of all entries, with their paths as conditions. Those of a place that have not
+    /// matched do not match here either.
+    fn of_all(&mut self) -> Vec<Directive> {
+        let mut list = Vec::new();
+        for (number, entry) in self.entries.iter().enumerate() {
+            let path = match &entry.path {
+                Path::Exact(path) => Some(format!("uri={path}")),
+                Path::Pattern(pattern) => Some(format!("uri~{pattern}")),
+                Path::Prefix(stem) => (!stem.is_empty()).then(|| format!("uri^{stem}")),
+            };
+            if self.add(number, path, &mut list) {
+                break;
+            }
+        }
+        list
+    }
+}
+
 /// The locations of a server. `target` gives the named locations of a rule with their weights, and
 /// that of its preflights.
 pub(super) fn locations(
@@ -191,15 +323,48 @@ pub(super) fn locations(
     missing: &str,
     mark: &mut dyn FnMut(usize, &mut Directive),
 ) -> Vec<Directive> {
-    let mut places: BTreeSet<Place> = BTreeSet::new();
-    places.insert(Place::Below(String::new()));
-    for (number, entry) in entries.iter().enumerate() {
+    let index = Index::of(entries);
+    let mut lines = Lines { entries, target, mark };
+    let (mut list, mut has_rest) = (Vec::new(), false);
+    let end = |mut list: Vec<Directive>| {
+        list.push(line("return", [missing]));
+        list
+    };
+    for place in places(entries, &index) {
+        let (inside, goes_on) = lines.of_place(&index, &place);
+        has_rest |= goes_on;
+        let pattern = match &place {
+            Place::Pattern(number) => entries.get(*number),
+            Place::Exact(_) | Place::Below(_) => None,
+        };
+        let words = match (&place, pattern.map(|entry| &entry.path)) {
+            (Place::Exact(path), _) => vec!["=".to_owned(), path.clone()],
+            (Place::Below(path), _) => vec![format!("{path}/")],
+            (Place::Pattern(_), Some(Path::Pattern(pattern))) => {
+                vec!["~".to_owned(), pattern.clone()]
+            }
+            (Place::Pattern(_), _) => continue,
+        };
+        let words = words.iter().map(String::as_str);
+        let mut location = line("location", words).with_block(end(inside));
+        // A pattern belongs to one rule.
+        if let Some(entry) = pattern {
+            (lines.mark)(entry.rule, &mut location);
+        }
+        list.push(location);
+    }
+    list.extend(has_rest.then(|| line("location", [REST]).with_block(end(lines.of_all()))));
+    list
+}
+
+/// The places that the entries need.
+fn places(entries: &[Entry], index: &Index<'_>) -> BTreeSet<Place> {
+    let mut places = BTreeSet::from([Place::Below(String::new())]);
+    for entry in entries {
         match &entry.path {
             Path::Exact(path) => drop(places.insert(Place::Exact(path.clone()))),
             Path::Pattern(pattern) => {
-                let first =
-                    entries.iter().position(|one| one.path == Path::Pattern(pattern.clone()));
-                places.insert(Place::Pattern(first.unwrap_or(number)));
+                places.extend(index.first.get(pattern.as_str()).copied().map(Place::Pattern));
             }
             Path::Prefix(path) => {
                 places.insert(Place::Below(path.clone()));
@@ -210,88 +375,18 @@ pub(super) fn locations(
         }
     }
     places
-        .iter()
-        .map(|place| {
-            let words = match place {
-                Place::Exact(path) => vec!["=".to_owned(), path.clone()],
-                Place::Pattern(number) => match entries.get(*number).map(|entry| &entry.path) {
-                    Some(Path::Pattern(pattern)) => vec!["~".to_owned(), pattern.clone()],
-                    _ => vec!["=".to_owned(), String::new()],
-                },
-                Place::Below(path) => vec![format!("{path}/")],
-            };
-            let mut list = rows(entries, place, target, mark);
-            list.push(line("return", [missing]));
-            let mut location = line("location", words.iter().map(String::as_str)).with_block(list);
-            // A pattern belongs to one rule.
-            if let Place::Pattern(number) = place
-                && let Some(entry) = entries.get(*number)
-            {
-                mark(entry.rule, &mut location);
-            }
-            location
-        })
-        .collect()
 }
 
-/// The entries that may match a request in a place, down to the first one without a condition.
-fn rows(
-    entries: &[Entry],
-    place: &Place,
-    target: &dyn Fn(usize) -> (Vec<String>, Option<String>),
-    mark: &mut dyn FnMut(usize, &mut Directive),
-) -> Vec<Directive> {
-    let mut list = Vec::new();
-    for (number, entry) in entries.iter().enumerate() {
-        let Some(path) = condition(entries, place, number, entry) else { continue };
-        let (names, preflight) = target(entry.rule);
-        let mut row = |conditions: &[String], names: &[String]| {
-            let words = path.iter().chain(conditions).chain(names);
-            let mut row = line("route", words.map(String::as_str));
-            mark(entry.rule, &mut row);
-            row
-        };
-        if let (Some(conditions), Some(name)) = (&entry.preflight, preflight) {
-            list.push(row(conditions, &[name]));
-        }
-        list.push(row(&entry.conditions, &names));
-        if path.is_none() && entry.conditions.is_empty() {
-            break;
-        }
-    }
-    list
-}
-
-/// The condition on the path that an entry needs in a place. `None` if it matches no request there,
-/// `Some(None)` if its path always matches.
-fn condition(
-    entries: &[Entry],
-    place: &Place,
-    number: usize,
-    entry: &Entry,
-) -> Option<Option<String>> {
-    let is_below = |path: &str, stem: &str| {
-        path.strip_prefix(stem).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
+/// The condition on the path that a candidate needs in a place. `None` if its path always matches
+/// there.
+fn condition(entries: &[Entry], place: &Place, entry: &Entry) -> Option<String> {
     match (place, &entry.path) {
-        (Place::Exact(path), Path::Exact(wanted)) => (path == wanted).then_some(None),
-        (Place::Exact(path), Path::Prefix(stem)) => is_below(path, stem).then_some(None),
-        (Place::Exact(_), Path::Pattern(pattern)) => Some(Some(format!("uri~{pattern}"))),
-        // Each exact path has its own location, which takes precedence.
-        (Place::Pattern(_) | Place::Below(_), Path::Exact(_)) => None,
+        (Place::Exact(_), Path::Pattern(pattern)) => Some(format!("uri~{pattern}")),
         (Place::Pattern(first), Path::Pattern(pattern)) => {
             let same = entries.get(*first).is_some_and(|one| one.path == entry.path);
-            match (same, number < *first) {
-                (true, _) => Some(None),
-                // Patterns are tried in order. Those before this one did not match.
-                (false, true) => None,
-                (false, false) => Some(Some(format!("uri~{pattern}"))),
-            }
+            (!same).then(|| format!("uri~{pattern}"))
         }
-        (Place::Pattern(_), Path::Prefix(stem)) if stem.is_empty() => Some(None),
-        (Place::Pattern(_), Path::Prefix(stem)) => Some(Some(format!("uri^{stem}"))),
-        // Patterns take precedence over prefixes. None did match.
-        (Place::Below(_), Path::Pattern(_)) => None,
-        (Place::Below(path), Path::Prefix(stem)) => is_below(path, stem).then_some(None),
+        (Place::Pattern(_), Path::Prefix(stem)) if !stem.is_empty() => Some(format!("uri^{stem}")),
+        _ => None,
     }
 }
