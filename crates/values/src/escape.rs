@@ -76,13 +76,21 @@ impl OwnTexts {
 fn certificates(value: &[u8]) -> impl Iterator<Item = Range<usize>> {
     const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
     const END: &[u8] = b"-----END CERTIFICATE-----";
-    memchr::memmem::find_iter(value, BEGIN).filter_map(|start| {
-        let rest = &value[start + BEGIN.len()..];
-        let text = &rest[..memchr::memmem::find(rest, END)?];
+    // The first end behind the last beginning. Each part of the value is searched once, since a
+    // client may send very many beginnings.
+    let mut next = 0;
+    let texts = memchr::memmem::find_iter(value, BEGIN).map_while(move |start| {
+        let from = start + BEGIN.len();
+        if next < from {
+            next = from + memchr::memmem::find(&value[from..], END)?;
+        }
+        Some((start, from..next))
+    });
+    texts.filter_map(|(start, text)| {
         let is_own = |b: &u8| b.is_ascii_alphanumeric() || b"+/=\n\t".contains(b);
-        let mut end = start + BEGIN.len() + text.len() + END.len();
+        let mut end = text.end + END.len();
         end += usize::from(value.get(end) == Some(&b'\n'));
-        text.iter().all(is_own).then_some(start..end)
+        value[text].iter().all(is_own).then_some(start..end)
     })
 }
 
@@ -255,6 +263,21 @@ mod tests {
         }
         let other = "-----BEGIN CERTIFICATE-----\nX-Evil: y\n-----END CERTIFICATE-----";
         assert_eq!(line(other), other.replace('\n', "%0A"));
+    }
+
+    /// A search for the end behind each beginning would take hours.
+    #[test]
+    fn a_value_of_many_beginnings_of_certificates_is_searched_once() {
+        let begin = "-----BEGIN CERTIFICATE-----";
+        let many = begin.repeat(1_000_000);
+        let own = OwnTexts::default();
+        for (end, written) in
+            [("\n", "%0A"), ("\n-----END CERTIFICATE-----", " -----END CERTIFICATE-----")]
+        {
+            let mut out = format!("{many}{end}").into_bytes();
+            within_line(&mut out, 0, &own);
+            assert!(out == format!("{many}{written}").into_bytes());
+        }
     }
 
     proptest! {
