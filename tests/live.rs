@@ -131,7 +131,11 @@ fn a_tree_is_taken_with_its_files_and_a_wrong_one_is_told_with_its_path() {
         let http = format!("server {{ {api} }} {more}");
         conf("", &http, &format!("location / {{ return 200 {word}; }}"))
     };
-    let server = Server::start(WEIR, &text("old", ""));
+    // Running workers have keys of session tickets.
+    let dir = Dir::new();
+    certify(&dir, "one");
+    let first = "ssl_certificate %%DIR%%/one.crt; ssl_certificate_key %%DIR%%/one.key;";
+    let server = Server::start_in(dir, WEIR, &text("old", first));
     let workers = server.workers();
     let put = |bytes: &[u8]| {
         let mut socket = UnixStream::connect(server.dir().file("api.sock")).unwrap();
@@ -510,6 +514,43 @@ fn certify(dir: &Dir, name: &str) {
 }
 
 /// Where the test is root's, the workers are another user's: they may read no key and make no log.
+#[test]
+fn tickets_of_a_new_lifetime_are_resumed_by_all_workers() {
+    let dir = Dir::new();
+    certify(&dir, "one");
+    let files = dir.path().display().to_string();
+    let port = free_port();
+    let lasting = |time: &str| {
+        conf(
+            "",
+            &format!(
+                "server {{ listen 127.0.0.1:{port} ssl; ssl_certificate {files}/one.crt; ssl_certificate_key {files}/one.key; ssl_session_timeout {time}; }}"
+            ),
+            "",
+        )
+    };
+    let server = Server::start_in(dir, WEIR, &lasting("10m"));
+    server.get("/");
+    let answer = put(&server, &lasting("11m"));
+    assert_eq!(json(&answer)["taken_by"], "new workers", "{}", answer.body());
+    let session = server.dir().file("session").display().to_string();
+    let connect = |option: &str| {
+        s_client(server.dir().path(), port, &["-tls1_2", option, &session], "").unwrap_or_default()
+    };
+    if connect("-sess_out").is_empty() {
+        return;
+    }
+    for _ in 0..12 {
+        let shown = connect("-sess_in");
+        assert!(shown.contains("Reused, "), "{shown}");
+    }
+    // The lifetimes that running workers know need no new ones.
+    take(
+        &server,
+        &lasting("11m").replace("location /api", "location /more { return 204; } location /api"),
+    );
+}
+
 #[test]
 fn running_workers_take_certificates_and_logs_that_only_the_master_can_open() {
     let user = if rustix::process::geteuid().is_root() { "user daemon;" } else { "" };

@@ -25,4 +25,4 @@ pub use files::{CertificateFacts, KeyFileUses, KeyFiles};
 pub use handed::HandedConnection;
 pub use read::{ciphers, file, file_for_each, named, passwords};
 pub use reader::{DirectiveUse, NamedFile, SetDirective, SslDirective, SslReader};
-pub use weir_tls::{seed_random, turn_ticket_keys};
+pub use weir_tls::{seed_random, ticket_secrets_made, turn_ticket_keys};

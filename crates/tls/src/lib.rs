@@ -61,7 +61,7 @@ pub use server::{
 };
 pub use session::SessionCache;
 pub use stream::{HandshakeProgress, Inspected, PendingHandshake, Secured, TlsStream};
-pub use ticket::{TicketSecret, turn_ticket_keys};
+pub use ticket::{TicketSecret, ticket_secrets_made, turn_ticket_keys};
 pub use trust::{CertificateTrust, TrustError};
 pub use verifier::{Authorities, CertificateName, machine_store, sha1};
 pub use weir_proto::client_hello::{RawHello, is_grease};

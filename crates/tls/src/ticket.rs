@@ -8,6 +8,7 @@
 //! ([`turn_ticket_keys`]), and wipes the old keys.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -67,6 +68,7 @@ impl TicketSecret {
                 let fill = |bytes: &mut [u8]| aws_lc_rs::rand::fill(bytes).is_ok();
                 let ratchet = Arc::new(Ratchet::new(period, random(SECRET, fill)?, steady())?);
                 known.push(Arc::downgrade(&ratchet));
+                MADE.fetch_add(1, Ordering::Relaxed);
                 ratchet
             }
         };
@@ -76,6 +78,14 @@ impl TicketSecret {
 
 /// The ratchets of this process, one for each period.
 static RATCHETS: Mutex<Vec<Weak<Ratchet>>> = Mutex::new(Vec::new());
+
+/// How many random secrets this process has made. Processes that it forked before do not share the
+/// later ones.
+pub fn ticket_secrets_made() -> u64 {
+    MADE.load(Ordering::Relaxed)
+}
+
+static MADE: AtomicU64 = AtomicU64::new(0);
 
 /// Advances all random keys to the present period. Returns how long they last, or `None` if there
 /// are none.

@@ -136,6 +136,7 @@ impl Master {
         let known = self.origin.logs.paths();
         let sites = Some(&self.cycle.sites)
             .filter(|_| change::is_same_around(&self.cycle.text.main, &tree.main));
+        let secrets = weir_ssl::ticket_secrets_made();
         let (plan, files) = with_files(files, || self.origin.compile(tree, None, sites, log));
         let plan = plan.map_err(wrong)?;
         if let Some(site) = &plan.sites.http {
@@ -145,7 +146,10 @@ impl Master {
         let plan = self.origin.open_logs(plan, log).map_err(failed)?;
         let (old, new) = (&self.cycle, &plan);
         let (before, main) = (&old.text.main, &new.text.main);
-        let why = change::needs_new_workers(&old.sites, before, &new.sites, main);
+        let why = change::needs_new_workers(&old.sites, before, &new.sites, main).or_else(|| {
+            let is_new = weir_ssl::ticket_secrets_made() != secrets;
+            is_new.then_some("its session tickets have keys that running workers do not share")
+        });
         if let Some(why) = why {
             return self.open_anew(plan, why.to_owned());
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_conf::{Error, Level};
-use weir_tls::{Authorities, Identity, ServerConfig, ServerSettings};
+use weir_tls::{Authorities, Identity, ServerConfig, ServerSettings, TicketSecret};
 
 use weir_values::Subject;
 
@@ -36,6 +36,9 @@ pub struct ServerContext {
     pub slow: bool,
     /// The settings that scripts may change in a handshake, if there are any scripts.
     pub(super) open: Option<Box<ServerSettings>>,
+    /// Keeps the keys of session tickets while there is no certificate yet, so that a server with
+    /// one that a change adds has the keys that all workers share.
+    pub(super) _tickets: Option<TicketSecret>,
 }
 
 /// A server's certificates.
@@ -148,6 +151,7 @@ pub fn build<S: Subject>(
         }
         None => Certificates::None,
     };
+    let tickets = settings.tickets.clone();
     let certificates = if computed {
         Certificates::Computed(Box::new(Computed::new(&conf, reader, settings, None)?))
     } else if settings.identities.is_empty() {
@@ -165,6 +169,7 @@ pub fn build<S: Subject>(
         reject,
         slow,
         open,
+        _tickets: tickets,
     })))
 }
 
@@ -205,6 +210,7 @@ fn build_without_certificates<S: Subject>(
         reject,
         slow,
         open: None,
+        _tickets: None,
     }))
 }
 

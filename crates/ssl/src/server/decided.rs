@@ -75,6 +75,7 @@ impl ServerContext {
             reject: false,
             slow: false,
             open: None,
+            _tickets: None,
         })
     }
 
