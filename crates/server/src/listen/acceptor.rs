@@ -21,7 +21,8 @@ use weir_log::{Cause, Log, log};
 
 use super::cycle_shared::CycleShared;
 
-/// The pause after accept failed for lack of descriptors; nginx: accept_mutex_delay.
+/// The pause after accept failed for lack of descriptors, or a wait for lack of memory; nginx:
+/// accept_mutex_delay.
 const SHORTAGE: Duration = Duration::from_millis(500);
 /// The pause when no loop can take a connection, or its handover socket is full.
 const NO_LOOP: Duration = Duration::from_millis(5);
@@ -101,9 +102,7 @@ impl Acceptor {
         let place = Beside::this_loop();
         let thread = builder.spawn(move || {
             place.begin();
-            if let Err(e) = work.run() {
-                log!(work.log, Alert, None, "an acceptor ended {}", Cause(&e));
-            }
+            work.run();
             work.turnstile.lock().ended = true;
         })?;
         Ok(Acceptor { turnstile, thread: Some(thread) })
@@ -181,17 +180,34 @@ impl Turnstile {
 }
 
 impl AcceptorWork {
-    fn run(&mut self) -> io::Result<()> {
+    fn run(&mut self) {
         let mut events = Vec::with_capacity(self.sockets.len() + 1);
+        let mut is_told = false;
         loop {
             if matches!(self.duty, Duty::ForLoop(_)) && !self.turnstile.pass() {
-                return Ok(());
+                return;
             }
-            self.wait(&mut events)?;
+            if let Err(e) = self.wait(&mut events) {
+                if !std::mem::replace(&mut is_told, true) {
+                    log!(
+                        self.log,
+                        Alert,
+                        None,
+                        "an acceptor cannot wait, trying again {}",
+                        Cause(&e)
+                    );
+                }
+                self.turnstile.pause(SHORTAGE);
+                if self.turnstile.lock().ending {
+                    return;
+                }
+                continue;
+            }
+            is_told = false;
             for event in events.drain(..) {
                 let number = event.data.u64();
                 if number == END {
-                    return Ok(());
+                    return;
                 }
                 match self.accept(number as usize) {
                     Ok(Some(connection)) => self.deliver(connection, number as usize),
@@ -205,16 +221,25 @@ impl AcceptorWork {
         }
     }
 
-    /// Waits once in the kernel's wait list, at its end.
+    /// Waits once in the kernel's wait list, at its end. Also after an error, the thread has left the
+    /// list.
     fn wait(&self, events: &mut Vec<Event>) -> io::Result<()> {
-        for (number, socket) in &self.sockets {
+        let add = |(number, socket): &(usize, Arc<OwnedFd>)| {
             let data = EventData::new_u64(*number as u64);
-            epoll::add(&self.epoll, socket, data, EventFlags::IN | EventFlags::EXCLUSIVE)?;
-        }
-        let sockets = self.sockets.iter().map(|(_, socket)| socket.as_fd());
-        let is_over = || self.turnstile.lock().ending;
-        let waited = beside::wait_at(&self.epoll, sockets, is_over, events);
-        for (_, socket) in &self.sockets {
+            epoll::add(&self.epoll, socket, data, EventFlags::IN | EventFlags::EXCLUSIVE)
+        };
+        let mut added = 0;
+        let joined = self.sockets.iter().try_for_each(|socket| {
+            add(socket)?;
+            added += 1;
+            Ok(())
+        });
+        let waited = joined.and_then(|()| {
+            let sockets = self.sockets.iter().map(|(_, socket)| socket.as_fd());
+            let is_over = || self.turnstile.lock().ending;
+            beside::wait_at(&self.epoll, sockets, is_over, events)
+        });
+        for (_, socket) in self.sockets.iter().take(added) {
             epoll::delete(&self.epoll, socket)?;
         }
         match waited {
@@ -293,5 +318,68 @@ impl CycleShared {
             log!(log, Alert, None, "sendmsg() to a loop failed {}", Cause(&e));
             false
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::path::Path;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+    use weir_balance::SocketLayout;
+    use weir_log::OpenLogs;
+
+    use super::*;
+    use crate::sockets::Sockets;
+
+    /// A log whose lines arrive at the socket.
+    fn log_to_socket() -> (UdpSocket, Arc<Log>) {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let word = format!("syslog:server={}", socket.local_addr().unwrap());
+        let sink = weir_log::sink(&[&word, "alert"], Path::new("/"), &OpenLogs::new()).unwrap();
+        (socket, Arc::new(Log::new(vec![sink])))
+    }
+
+    #[test]
+    fn an_acceptor_goes_on_after_a_wait_that_failed() {
+        let (lines, log) = log_to_socket();
+        let bind = || {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.set_nonblocking(true).unwrap();
+            (listener.local_addr().unwrap(), Arc::new(OwnedFd::from(listener)))
+        };
+        let [(address, first), (_, second)] = [bind(), bind()];
+        let layout = SocketLayout::SocketEach;
+        let cycle_shared = Arc::new(CycleShared::new(1, layout, &Sockets::default()).unwrap());
+        let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let state = Mutex::new(AcceptorState { open: true, ..AcceptorState::default() });
+        let turnstile = Arc::new(Turnstile { state, opened: Condvar::new(), end });
+        let epoll = epoll::create(CreateFlags::CLOEXEC).unwrap();
+        epoll::add(&epoll, &turnstile.end, EventData::new_u64(END), EventFlags::IN).unwrap();
+        // The second socket cannot be added now.
+        epoll::add(&epoll, &second, EventData::new_u64(1), EventFlags::empty()).unwrap();
+        let waits_in = epoll.try_clone().unwrap();
+        let mut work = AcceptorWork {
+            turnstile: Arc::clone(&turnstile),
+            cycle_shared: Arc::clone(&cycle_shared),
+            log,
+            sockets: vec![(0, first), (1, Arc::clone(&second))],
+            duty: Duty::ForLoop(0),
+            epoll,
+        };
+        let thread = std::thread::spawn(move || work.run());
+        lines.recv(&mut [0; 200]).unwrap();
+        epoll::delete(&waits_in, &second).unwrap();
+        let _client = TcpStream::connect(address).unwrap();
+        let notifier = cycle_shared.notifier(0).unwrap();
+        poll(&mut [PollFd::new(notifier, PollFlags::IN)], None).unwrap();
+        let mut state = turnstile.lock();
+        assert!(state.accepted.pop_front().is_some_and(|(_, number)| number == 0));
+        state.ending = true;
+        drop(state);
+        turnstile.opened.notify_one();
+        thread.join().unwrap();
     }
 }
