@@ -4,10 +4,11 @@
 //! workers start on the same sockets. Once their loops run, workers of older cycles are told to
 //! retire. So some loops accept at all times.
 
+use std::io;
 use std::ops::ControlFlow;
 
 use weir_conf::FileTexts;
-use weir_log::{Cause, log};
+use weir_log::{Cause, Log, log};
 use weir_metrics::Metric;
 use weir_sys::guarded;
 use weir_values::{ChangeKind, ChangeOutcome};
@@ -57,13 +58,20 @@ impl Master {
             log,
         )?;
         trial::run(&mut cycle, log)?;
-        if let (Some(path), true) = (&cycle.config.pid, cycle.config.pid != self.cycle.config.pid) {
-            pidfile::write(path).map_err(|e| {
-                log!(log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(&e));
-                SocketsFailed
-            })?;
-        }
+        self.write_pid(&cycle, log).map_err(|_| SocketsFailed)?;
         Ok(cycle)
+    }
+
+    /// Writes the pid file of a cycle that is to replace the present one, unless both have the same.
+    /// A failure is logged.
+    fn write_pid(&self, next: &Cycle, log: &Log) -> io::Result<()> {
+        match &next.config.pid {
+            Some(path) if next.config.pid != self.cycle.config.pid => pidfile::write(path)
+                .inspect_err(|e| {
+                    log!(log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(e));
+                }),
+            _ => Ok(()),
+        }
     }
 
     /// Adopts the new cycle and what came with it, and starts its workers.
@@ -148,11 +156,8 @@ impl Master {
         }
         let Some(old) = self.replaced.take() else { return };
         let Replaced { cycle, attached, generation, restarts } = old;
-        if let (Some(path), true) = (&cycle.config.pid, cycle.config.pid != self.cycle.config.pid)
-            && let Err(e) = pidfile::write(path)
-        {
-            log!(cycle.log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(&e));
-        }
+        // The configuration serves, also without the file.
+        let _ = self.write_pid(&cycle, &cycle.log);
         self.replace_cycle(cycle);
         (self.attached, self.generation, self.restarts) = (attached, generation, restarts);
         self.cycle.load.steer(&self.cycle.sockets, &self.cycle.log);
