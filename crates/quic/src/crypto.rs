@@ -20,7 +20,7 @@ use weir_tls::{Hello, Negotiated};
 
 use crate::keys::{self, Agreed, VersionKey};
 use crate::paths::{PathValidation, WatchedKey};
-use crate::updates::{Begun, SecondKey};
+use crate::updates::SecondKey;
 use crate::version::{Agreement, Version};
 
 /// The TLS configuration for a client.
@@ -187,16 +187,10 @@ impl Secure {
     }
 
     /// Wraps Handshake or 1-RTT keys for [`PathValidation`].
-    fn watched<S, R>(&self, local: S, remote: R) -> KeyPair<Box<dyn PacketKey>>
-    where
-        S: PacketKey + 'static,
-        R: PacketKey + 'static,
-    {
-        let paths = || self.paths.clone();
-        KeyPair {
-            local: Box::new(WatchedKey { key: local, paths: paths(), validates: false }),
-            remote: Box::new(WatchedKey { key: remote, paths: paths(), validates: true }),
-        }
+    fn watched<K: PacketKey + 'static>(&self, keys: KeyPair<K>) -> KeyPair<Box<dyn PacketKey>> {
+        let watch =
+            |key, validates| Box::new(WatchedKey { key, paths: self.paths.clone(), validates });
+        KeyPair { local: watch(keys.local, false), remote: watch(keys.remote, true) }
     }
 }
 
@@ -298,20 +292,16 @@ impl Session for OwnSession {
             let first = handshake.early_keys().is_none().then(|| packet.local.clone());
             *updates = Some(Updates { secrets, first });
         }
-        Some(Keys { header, packet: self.secure.watched(packet.local, packet.remote) })
+        Some(Keys { header, packet: self.secure.watched(packet) })
     }
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
         let mut state = self.secure.state();
         let State::Open { updates: Some(updates), .. } = &mut *state else { return None };
-        let KeyPair { local, remote } = self.secure.of_version(updates.secrets.next_packet_keys());
+        let keys = self.secure.of_version(updates.secrets.next_packet_keys());
         Some(match updates.first.take() {
-            Some(first) => {
-                let begun = Begun::default();
-                let receive = SecondKey { key: remote, first: None, begun: begun.clone() };
-                self.secure.watched(SecondKey { key: local, first: Some(first), begun }, receive)
-            }
-            None => self.secure.watched(local, remote),
+            Some(first) => self.secure.watched(SecondKey::pair(first, keys)),
+            None => self.secure.watched(keys),
         })
     }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::BytesMut;
-use quinn_proto::crypto::{CryptoError, PacketKey};
+use quinn_proto::crypto::{CryptoError, KeyPair, PacketKey};
 
 use crate::keys::VersionKey;
 
@@ -21,15 +21,24 @@ const FIRST_UPDATE: u64 = 1 << 14;
 /// The Key Phase bit of a short header: RFC 9000, section 17.3.1.
 const KEY_PHASE: u8 = 0x04;
 
-/// The first change of keys has begun: the client or this server has sent a packet with the second key.
-pub type Begun = Arc<AtomicBool>;
-
 /// A key of one direction, from quinn's first change on.
 pub struct SecondKey {
-    pub key: VersionKey,
+    key: VersionKey,
     /// The first key, for sent packets.
-    pub first: Option<VersionKey>,
-    pub begun: Begun,
+    first: Option<VersionKey>,
+    /// The first change of keys has begun: the client or this server has sent a packet with the second key. Both directions share it.
+    begun: Arc<AtomicBool>,
+}
+
+impl SecondKey {
+    /// The second pair of keys, which begins behind this first key for sent packets.
+    pub fn pair(first: VersionKey, second: KeyPair<VersionKey>) -> KeyPair<SecondKey> {
+        let begun = Arc::<AtomicBool>::default();
+        KeyPair {
+            local: SecondKey { key: second.local, first: Some(first), begun: begun.clone() },
+            remote: SecondKey { key: second.remote, first: None, begun },
+        }
+    }
 }
 
 impl PacketKey for SecondKey {
@@ -90,6 +99,10 @@ mod tests {
         })
     }
 
+    fn pair([first, second]: &[VersionKey; 2]) -> KeyPair<SecondKey> {
+        SecondKey::pair(first.clone(), KeyPair { local: second.clone(), remote: second.clone() })
+    }
+
     /// Encrypts a packet as quinn does after its first change. Says whether the packet has the second key's bit.
     fn uses_second(key: &SecondKey, [first, second]: &[VersionKey; 2], number: u64) -> bool {
         let mut packet = [&HEADER[..], b"text", &vec![0; key.tag_len()]].concat();
@@ -106,8 +119,7 @@ mod tests {
     #[test]
     fn the_server_changes_keys_once_many_packets_were_sent() {
         let keys = keys();
-        let [first, key] = keys.clone();
-        let key = SecondKey { key, first: Some(first), begun: Begun::default() };
+        let KeyPair { local: key, .. } = pair(&keys);
         for (number, is_second) in [(11, false), (FIRST_UPDATE - 1, false), (FIRST_UPDATE, true)] {
             assert_eq!(uses_second(&key, &keys, number), is_second, "{number}");
         }
@@ -118,10 +130,7 @@ mod tests {
     #[test]
     fn the_server_follows_a_packet_with_the_clients_second_key() {
         let keys = keys();
-        let [first, key] = keys.clone();
-        let begun = Begun::default();
-        let receive = SecondKey { key: key.clone(), first: None, begun: begun.clone() };
-        let send = SecondKey { key, first: Some(first), begun };
+        let KeyPair { local: send, remote: receive } = pair(&keys);
         let mut forged = BytesMut::from(&[0; 40][..]);
         assert!(receive.decrypt(3, &HEADER, &mut forged).is_err());
         assert!(!uses_second(&send, &keys, 11));

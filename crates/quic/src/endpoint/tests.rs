@@ -240,28 +240,48 @@ fn a_panic_ends_one_connection_and_no_other() {
     assert_eq!(endpoint.connections(), 1, "the first one is forgotten");
 }
 
-/// Answers each request in a task of its own, after the endpoint's task has spent its budget. `early` counts the datagrams that
-/// were sent between the request and its answer.
-struct Answers {
-    handle: Handle,
+/// Accepts each client, with these events.
+struct AcceptsAll<B> {
     tls: Arc<rustls::ServerConfig>,
-    early: Rc<Cell<u64>>,
+    begin: B,
 }
 
+impl<B: Fn(&Rc<Connection>) -> Rc<dyn Events> + Clone + 'static> Accepts for AcceptsAll<B> {
+    fn admit(&self, _: &NewConnection) -> Admission {
+        let (tls, begin) = (self.tls.clone(), self.begin.clone());
+        Admission::Accept(Box::new(|_| Ok(tls)), Box::new(begin))
+    }
+}
+
+/// Accepts each client. `events` makes the events of its connection.
+fn accepts_all<E: Events + 'static>(
+    tls: Arc<rustls::ServerConfig>,
+    events: impl Fn(Rc<Connection>) -> E + Clone + 'static,
+) -> Rc<dyn Accepts> {
+    let begin = move |connection: &Rc<Connection>| -> Rc<dyn Events> {
+        Rc::new(events(connection.clone()))
+    };
+    Rc::new(AcceptsAll { tls, begin })
+}
+
+/// Answers each request in a task of its own, after the endpoint's task has spent its budget. `early` counts the datagrams that
+/// were sent between the request and its answer.
 struct Answerer {
     handle: Handle,
     connection: Rc<Connection>,
     early: Rc<Cell<u64>>,
 }
 
-impl Accepts for Answers {
-    fn admit(&self, _: &NewConnection) -> Admission {
-        let (tls, handle, early) = (self.tls.clone(), self.handle.clone(), self.early.clone());
-        let begin = |connection: &Rc<Connection>| -> Rc<dyn Events> {
-            Rc::new(Answerer { handle, connection: connection.clone(), early })
-        };
-        Admission::Accept(Box::new(|_| Ok(tls)), Box::new(begin))
-    }
+fn answers(
+    handle: &Handle,
+    tls: Arc<rustls::ServerConfig>,
+    early: Rc<Cell<u64>>,
+) -> Rc<dyn Accepts> {
+    let handle = handle.clone();
+    accepts_all(tls, move |connection| {
+        let (handle, early) = (handle.clone(), early.clone());
+        Answerer { handle, connection, early }
+    })
 }
 
 impl Events for Answerer {
@@ -283,7 +303,7 @@ fn answers_leave_with_acknowledgements_when_a_turn_is_used_up() {
     let early = Rc::new(Cell::new(0));
     let seen = early.clone();
     let (answered, _) = serve(
-        |handle| Rc::new(Answers { handle: handle.clone(), tls, early: seen }),
+        |handle| answers(handle, tls, seen),
         move |server, remote| {
             let mut clients = [(); 4].map(|()| Client::connect(server, Some(&cert)));
             let connected = |event| matches!(event, Event::Connected).then_some(());
@@ -333,24 +353,9 @@ fn versions_1_and_2_are_offered() {
 }
 
 /// Fills the congestion window, and closes the connection before the client acknowledges.
-struct Floods {
-    handle: Handle,
-    tls: Arc<rustls::ServerConfig>,
-}
-
 struct Flood {
     handle: Handle,
     connection: Rc<Connection>,
-}
-
-impl Accepts for Floods {
-    fn admit(&self, _: &NewConnection) -> Admission {
-        let (tls, handle) = (self.tls.clone(), self.handle.clone());
-        let begin = |connection: &Rc<Connection>| -> Rc<dyn Events> {
-            Rc::new(Flood { handle, connection: connection.clone() })
-        };
-        Admission::Accept(Box::new(|_| Ok(tls)), Box::new(begin))
-    }
 }
 
 impl Events for Flood {
@@ -376,7 +381,10 @@ impl Events for Flood {
 fn a_close_leaves_though_the_window_is_full() {
     let (tls, cert) = server_tls();
     let (reason, _) = serve(
-        |handle| Rc::new(Floods { handle: handle.clone(), tls }),
+        |handle| {
+            let handle = handle.clone();
+            accepts_all(tls, move |connection| Flood { handle: handle.clone(), connection })
+        },
         move |server, _| {
             let mut client = Client::connect(server, Some(&cert));
             let connected = |event| matches!(event, Event::Connected).then_some(());
@@ -407,23 +415,10 @@ fn a_close_leaves_though_the_window_is_full() {
 }
 
 /// Sends an answer that fits the initial congestion window.
-struct Fits {
-    tls: Arc<rustls::ServerConfig>,
-}
-
 struct Fit(Rc<Connection>);
 
 /// The length of the answer.
 const FITS: usize = 11_000;
-
-impl Accepts for Fits {
-    fn admit(&self, _: &NewConnection) -> Admission {
-        let tls = self.tls.clone();
-        let begin =
-            |connection: &Rc<Connection>| -> Rc<dyn Events> { Rc::new(Fit(connection.clone())) };
-        Admission::Accept(Box::new(|_| Ok(tls)), Box::new(begin))
-    }
-}
 
 impl Events for Fit {
     fn opened(&self, dir: Dir) {
@@ -437,7 +432,7 @@ impl Events for Fit {
 fn a_probe_for_longer_datagrams_leaves_room_for_an_answer() {
     let (tls, cert) = server_tls();
     let (received, _) = serve(
-        |_| Rc::new(Fits { tls }),
+        |_| accepts_all(tls, Fit),
         move |server, _| {
             let mut client = Client::connect(server, Some(&cert));
             client.wait_for(|event| matches!(event, Event::Connected).then_some(())).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use quinn_proto::TransportConfig;
-use quinn_proto::crypto::{CryptoError, PacketKey};
+use quinn_proto::crypto::{self, CryptoError, PacketKey};
 
 use super::versions::ClientTls;
 use super::*;
@@ -70,23 +70,15 @@ impl PacketKey for PhaseKey {
 }
 
 /// Answers each request with [`DOWNLOAD`] bytes.
-struct Downloads {
-    handle: Handle,
-    tls: Arc<rustls::ServerConfig>,
-}
-
 struct Download {
     handle: Handle,
     connection: Rc<Connection>,
 }
 
-impl Accepts for Downloads {
-    fn admit(&self, _: &NewConnection) -> Admission {
-        let (tls, handle) = (self.tls.clone(), self.handle.clone());
-        let begin = |connection: &Rc<Connection>| -> Rc<dyn Events> {
-            Rc::new(Download { handle, connection: connection.clone() })
-        };
-        Admission::Accept(Box::new(|_| Ok(tls)), Box::new(begin))
+fn downloads(tls: Arc<rustls::ServerConfig>) -> impl FnOnce(&Handle) -> Rc<dyn Accepts> {
+    |handle| {
+        let handle = handle.clone();
+        accepts_all(tls, move |connection| Download { handle: handle.clone(), connection })
     }
 }
 
@@ -115,6 +107,15 @@ impl Client {
     }
 }
 
+/// A client takes a whole download without reading it.
+fn config(tls: Arc<dyn crypto::ClientConfig>) -> ClientConfig {
+    let mut config = ClientConfig::new(tls);
+    let mut transport = TransportConfig::default();
+    transport.stream_receive_window((2 * DOWNLOAD as u32).into());
+    config.transport_config(Arc::new(transport));
+    config
+}
+
 /// A client of a new connection, whose packets are recorded.
 fn client(server: SocketAddr, cert: &CertificateDer<'static>, changes: &Changes) -> Client {
     let changes = changes.clone();
@@ -123,11 +124,7 @@ fn client(server: SocketAddr, cert: &CertificateDer<'static>, changes: &Changes)
     };
     let (tls, wrap) = (Arc::new(client_tls(Some(cert))), Arc::new(wrap));
     let tls = ClientTls { tls, version: Version::One, more: Vec::new(), wrap };
-    let mut config = ClientConfig::new(Arc::new(tls));
-    let mut transport = TransportConfig::default();
-    transport.stream_receive_window((2 * DOWNLOAD as u32).into());
-    config.transport_config(Arc::new(transport));
-    let mut client = Client::of(server, config);
+    let mut client = Client::of(server, config(Arc::new(tls)));
     client.wait_for(|event| matches!(event, Event::Connected).then_some(())).unwrap();
     client
 }
@@ -154,7 +151,7 @@ fn keys_change_with_the_client_and_not_before() {
             changes.iter().copied().take(2).collect::<Vec<_>>()
         })
     };
-    let (seen, _) = serve(|handle| Rc::new(Downloads { handle: handle.clone(), tls }), download);
+    let (seen, _) = serve(downloads(tls), download);
     for changes in seen {
         assert_eq!(changes, [(Side::Client, true), (Side::Server, true)]);
     }
@@ -170,13 +167,7 @@ fn a_client_with_0_rtt_is_understood_after_a_change_of_keys() {
         let mut tls = client_tls(Some(&cert));
         tls.enable_early_data = true;
         let tls = Arc::new(QuicClientConfig::try_from(tls).unwrap());
-        let connect = || {
-            let mut config = ClientConfig::new(tls.clone());
-            let mut transport = TransportConfig::default();
-            transport.stream_receive_window((2 * DOWNLOAD as u32).into());
-            config.transport_config(Arc::new(transport));
-            Client::silent(server, config)
-        };
+        let connect = || Client::silent(server, config(tls.clone()));
         let mut first = connect();
         first.send_all();
         first.wait_for(|event| matches!(event, Event::Connected).then_some(())).unwrap();
@@ -195,6 +186,6 @@ fn a_client_with_0_rtt_is_understood_after_a_change_of_keys() {
         client.send_all();
         client.receive_one()
     };
-    let (answer, _) = serve(|handle| Rc::new(Downloads { handle: handle.clone(), tls }), download);
+    let (answer, _) = serve(downloads(tls), download);
     assert!(answer.is_some(), "the server has dropped the client's packet");
 }

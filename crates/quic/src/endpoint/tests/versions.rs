@@ -151,22 +151,20 @@ fn client_of(version: Version, more: &[u8], cert: &CertificateDer<'static>) -> C
     config
 }
 
-/// Accepts each client, and answers its request.
-fn answers(tls: Arc<rustls::ServerConfig>) -> impl FnOnce(&Handle) -> Rc<dyn Accepts> {
-    |handle| Rc::new(Answers { handle: handle.clone(), tls, early: Rc::default() })
-}
-
 #[test]
 fn a_client_of_version_2_gets_its_answer() {
     let (tls, cert) = server_tls();
-    let (answered, _) = serve(answers(tls), move |server, _| {
-        let mut client = Client::of(server, client_of(Version::Two, &[], &cert));
-        client.wait_for(|event| matches!(event, Event::Connected).then_some(())).unwrap();
-        client.send_request();
-        client.wait_for(|event| {
-            matches!(event, Event::Stream(StreamEvent::Readable { .. })).then_some(())
-        })
-    });
+    let (answered, _) = serve(
+        |handle| answers(handle, tls, Rc::default()),
+        move |server, _| {
+            let mut client = Client::of(server, client_of(Version::Two, &[], &cert));
+            client.wait_for(|event| matches!(event, Event::Connected).then_some(())).unwrap();
+            client.send_request();
+            client.wait_for(|event| {
+                matches!(event, Event::Stream(StreamEvent::Readable { .. })).then_some(())
+            })
+        },
+    );
     assert!(answered.is_some());
 }
 
@@ -208,20 +206,23 @@ fn look_into(datagram: &[u8], id: &ConnectionId) -> (Vec<(Version, LongKind)>, b
 /// The same for the answer to a client of version 1 that adds these transport parameters.
 fn first_answer(more: Vec<u8>) -> (Vec<(Version, LongKind)>, bool) {
     let (tls, cert) = server_tls();
-    let ((sent, came), _) = serve(answers(tls), move |server, _| {
-        let relay = UdpSocket::bind(LOOPBACK).unwrap();
-        relay.set_read_timeout(Some(LONG)).unwrap();
-        let config = client_of(Version::One, &more, &cert);
-        let _client = Client::of(relay.local_addr().unwrap(), config);
-        let receive = || {
-            let mut room = [0; 2048];
-            let n = relay.recv(&mut room).unwrap();
-            room[..n].to_vec()
-        };
-        let sent = receive();
-        relay.send_to(&sent, server).unwrap();
-        (sent, receive())
-    });
+    let ((sent, came), _) = serve(
+        |handle| answers(handle, tls, Rc::default()),
+        move |server, _| {
+            let relay = UdpSocket::bind(LOOPBACK).unwrap();
+            relay.set_read_timeout(Some(LONG)).unwrap();
+            let config = client_of(Version::One, &more, &cert);
+            let _client = Client::of(relay.local_addr().unwrap(), config);
+            let receive = || {
+                let mut room = [0; 2048];
+                let n = relay.recv(&mut room).unwrap();
+                room[..n].to_vec()
+            };
+            let sent = receive();
+            relay.send_to(&sent, server).unwrap();
+            (sent, receive())
+        },
+    );
     look_into(&came, &ConnectionId::new(&sent[6..6 + usize::from(sent[5])]))
 }
 
