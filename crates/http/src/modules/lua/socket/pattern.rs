@@ -155,71 +155,46 @@ mod tests {
         Pattern::Until { mark: mark.into(), inclusive: false, most }
     }
 
+    /// What a pattern finds in bytes that were not searched before.
+    fn found(pattern: &Pattern, unread: &[u8]) -> Option<(usize, usize, bool)> {
+        pattern.found(unread, &mut Searched::default())
+    }
+
     #[test]
     fn patterns_find_what_they_want() {
-        assert_eq!(Pattern::Line.found(b"ab\r\nc", &mut Searched::default()), Some((3, 4, true)));
-        assert_eq!(Pattern::Line.found(b"ab", &mut Searched::default()), None);
-        assert_eq!(Pattern::Bytes(0).found(b"", &mut Searched::default()), Some((0, 0, true)));
-        assert_eq!(Pattern::Bytes(3).found(b"ab", &mut Searched::default()), None);
-        assert_eq!(Pattern::Any(2).found(b"abc", &mut Searched::default()), Some((2, 2, true)));
-        assert_eq!(Pattern::Any(2).found(b"", &mut Searched::default()), None);
-        assert_eq!(until("--", None).found(b"ab--c", &mut Searched::default()), Some((2, 4, true)));
-        assert_eq!(until("--", None).found(b"ab-", &mut Searched::default()), None);
+        assert_eq!(found(&Pattern::Line, b"ab\r\nc"), Some((3, 4, true)));
+        assert_eq!(found(&Pattern::Line, b"ab"), None);
+        assert_eq!(found(&Pattern::Bytes(0), b""), Some((0, 0, true)));
+        assert_eq!(found(&Pattern::Bytes(3), b"ab"), None);
+        assert_eq!(found(&Pattern::Any(2), b"abc"), Some((2, 2, true)));
+        assert_eq!(found(&Pattern::Any(2), b""), None);
+        assert_eq!(found(&until("--", None), b"ab--c"), Some((2, 4, true)));
+        assert_eq!(found(&until("--", None), b"ab-"), None);
     }
 
     #[test]
     fn a_piece_never_holds_a_part_of_the_mark() {
         // The last byte may be the delimiter's first.
-        assert_eq!(until("--", Some(3)).found(b"ab-", &mut Searched::default()), None);
-        assert_eq!(
-            until("--", Some(3)).found(b"abc", &mut Searched::default()),
-            Some((3, 3, false))
-        );
-        assert_eq!(
-            until("-+-!", Some(3)).found(b"abc-+-", &mut Searched::default()),
-            Some((3, 3, false))
-        );
-        assert_eq!(until("-+-!", Some(4)).found(b"abc-+-", &mut Searched::default()), None);
-        assert_eq!(
-            until("--", Some(3)).found(b"abcdef--", &mut Searched::default()),
-            Some((3, 3, false))
-        );
-        assert_eq!(
-            until("--", Some(3)).found(b"ab--c", &mut Searched::default()),
-            Some((2, 4, true))
-        );
-        assert_eq!(
-            until("--", Some(3)).found(b"--abc", &mut Searched::default()),
-            Some((0, 2, true))
-        );
+        assert_eq!(found(&until("--", Some(3)), b"ab-"), None);
+        assert_eq!(found(&until("--", Some(3)), b"abc"), Some((3, 3, false)));
+        assert_eq!(found(&until("-+-!", Some(3)), b"abc-+-"), Some((3, 3, false)));
+        assert_eq!(found(&until("-+-!", Some(4)), b"abc-+-"), None);
+        assert_eq!(found(&until("--", Some(3)), b"abcdef--"), Some((3, 3, false)));
+        assert_eq!(found(&until("--", Some(3)), b"ab--c"), Some((2, 4, true)));
+        assert_eq!(found(&until("--", Some(3)), b"--abc"), Some((0, 2, true)));
     }
 
     #[test]
     fn a_mark_behind_a_piece_is_left_for_the_next_one() {
-        assert_eq!(
-            until("--", Some(3)).found(b"abc--", &mut Searched::default()),
-            Some((3, 3, false))
-        );
-        assert_eq!(
-            until("--abc", Some(2)).found(b"----abc", &mut Searched::default()),
-            Some((2, 2, false))
-        );
+        assert_eq!(found(&until("--", Some(3)), b"abc--"), Some((3, 3, false)));
+        assert_eq!(found(&until("--abc", Some(2)), b"----abc"), Some((2, 2, false)));
     }
 
     #[test]
     fn bytes_that_were_no_mark_stay_together() {
-        assert_eq!(
-            until("-+-!", Some(4)).found(b"abc-+x", &mut Searched::default()),
-            Some((5, 5, false))
-        );
-        assert_eq!(
-            until("ab1ab2", Some(2)).found(b"ab1ab1", &mut Searched::default()),
-            Some((3, 3, false))
-        );
-        assert_eq!(
-            until("ab1ab2", Some(9)).found(b"ab1ab1ab2", &mut Searched::default()),
-            Some((3, 9, true))
-        );
+        assert_eq!(found(&until("-+-!", Some(4)), b"abc-+x"), Some((5, 5, false)));
+        assert_eq!(found(&until("ab1ab2", Some(2)), b"ab1ab1"), Some((3, 3, false)));
+        assert_eq!(found(&until("ab1ab2", Some(9)), b"ab1ab1ab2"), Some((3, 9, true)));
     }
 
     #[test]
@@ -231,8 +206,7 @@ mod tests {
         for pattern in untils.chain([Pattern::Line]) {
             for text in texts {
                 // The first length at which the pattern is found in the whole.
-                let whole = (0..=text.len())
-                    .find_map(|n| pattern.found(&text[..n], &mut Searched::default()));
+                let whole = (0..=text.len()).find_map(|n| found(&pattern, &text[..n]));
                 let mut searched = Searched::default();
                 let mut apart = None;
                 for n in 0..=text.len() {
