@@ -136,8 +136,8 @@ async fn answer(
 }
 
 /// Runs a judgement on a thread of its own when one of the places is free. The judgement keeps its
-/// place until it ends, also if nobody waits for it any more: a client that leaves cannot start
-/// another beside it.
+/// place until it ends, also if its client has left. So a client that leaves cannot start another
+/// beside it.
 async fn judged<T: Send + 'static>(
     judges: &Arc<Semaphore>,
     judge: impl FnOnce() -> T + Send + 'static,
@@ -243,7 +243,7 @@ mod tests {
                 _ = first => panic!("nobody has ended the judgement"),
                 begun = begun => begun.unwrap(),
             }
-            // Nobody waits for the first judgement any more.
+            // The first client has left, and its judgement goes on.
             assert_eq!(judges.available_permits(), 0);
             drop(end);
             assert_eq!(judged(&judges, || 2).await, Some(2));

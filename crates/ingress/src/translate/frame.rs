@@ -103,12 +103,11 @@ pub(super) fn default_servers(work: &mut Work<'_>, rest: &DefaultInput) -> Serve
     list.extend(listens(work, true, true));
     list.retain(|listen| {
         let Some(word) = listen.arg(0) else { return true };
-        let word = word.lossy();
-        let given = match listen.arg(1).is_some_and(|word| word.is("quic")) {
-            true => rest.given.contains(&over_quic(&word)),
-            false => rest.given.contains(&*word),
+        let name = match listen.arg(1).is_some_and(|word| word.is("quic")) {
+            true => over_quic(&word.lossy()),
+            false => word.lossy().into_owned(),
         };
-        !given
+        !rest.given.contains(&name)
     });
     if list.is_empty() {
         return Servers::default();

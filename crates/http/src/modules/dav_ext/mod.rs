@@ -220,6 +220,8 @@ enum Propfind {
 const LONGEST: u64 = 64 * 1024;
 /// The maximum total length of the requested names. The answer repeats them for each file.
 const LONGEST_NAMES: usize = 8 * 1024;
+/// The longest answer to PROPFIND. It is in memory, and a short body may ask for much of each file.
+const LONGEST_ANSWER: usize = 128 << 20;
 
 impl Propfind {
     /// Parses a body. The error says why it is refused.
@@ -274,9 +276,6 @@ async fn body(r: &mut Request) -> Result<Vec<u8>, Step> {
     }
     Ok(r.body.memory.concat())
 }
-
-/// The longest answer to PROPFIND. It is in memory, and a short body may ask for much of each file.
-const LONGEST_ANSWER: usize = 128 << 20;
 
 /// A longer body is parsed on a thread of the pool: the time grows with the square of its length.
 const SHORT: usize = 1024;
