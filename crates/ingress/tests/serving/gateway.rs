@@ -13,6 +13,8 @@ use super::{behind, service, weir};
 
 #[path = "gateway/http.rs"]
 mod http;
+#[path = "gateway/locations.rs"]
+mod locations;
 #[path = "gateway/sessions.rs"]
 mod sessions;
 
