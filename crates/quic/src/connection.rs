@@ -332,6 +332,11 @@ impl Connection {
         self.secure.with(look)
     }
 
+    #[cfg(test)]
+    pub(crate) fn handshake_is_dropped(&self) -> bool {
+        self.secure.handshake_is_dropped()
+    }
+
     /// quinn's statistics of the connection.
     pub fn stats(&self) -> ConnectionStats {
         let inner = self.inner.borrow();

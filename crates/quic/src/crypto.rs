@@ -13,8 +13,8 @@ use quinn_proto::crypto::{
 use quinn_proto::transport_parameters::TransportParameters;
 use quinn_proto::{ConnectionId, Side, TransportError, TransportErrorCode};
 use weir_tls::quic::{
-    FirstMessage, HelloReader, InitialLimits, InitialSuite, KeyChange, PacketKeySet, QuicAlert,
-    QuicHandshake, Secrets, alert,
+    CompleteHandshake, FirstMessage, HelloReader, InitialLimits, InitialSuite, KeyChange,
+    PacketKeySet, QuicAlert, QuicHandshake, Secrets, alert,
 };
 use weir_tls::{Hello, Negotiated};
 
@@ -72,10 +72,10 @@ enum State {
         limits: InitialLimits,
         chooser: Option<Chooser>,
     },
-    Open {
-        handshake: Box<QuicHandshake>,
-        updates: Option<Updates>,
-    },
+    /// The handshake goes on. It may have 1-RTT keys already.
+    Open { handshake: Box<QuicHandshake>, updates: Option<Updates> },
+    /// The handshake is complete, and its last messages are written.
+    Complete { handshake: Box<CompleteHandshake>, updates: Option<Updates> },
 }
 
 /// The 1-RTT keys to come.
@@ -96,11 +96,17 @@ impl Secure {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[cfg(test)]
+    pub(crate) fn handshake_is_dropped(&self) -> bool {
+        matches!(&*self.state(), State::Complete { .. })
+    }
+
     /// Calls `look` with the negotiated TLS parameters. `None` before the ClientHello is complete.
     pub fn with<T>(&self, look: impl FnOnce(&Negotiated<'_>) -> T) -> Option<T> {
         match &*self.state() {
             State::Hello { .. } => None,
             State::Open { handshake, .. } => Some(look(&handshake.negotiated())),
+            State::Complete { handshake, .. } => Some(look(&handshake.negotiated())),
         }
     }
 }
@@ -202,7 +208,24 @@ impl State {
                 Some(first) => self.open(first, agreed),
                 None => Ok(()),
             },
+            // RFC 9001, section 6: KeyUpdate, for instance.
+            State::Complete { .. } => Err(transport_error(QuicAlert::new(
+                alert::UNEXPECTED_MESSAGE,
+                "a TLS message after the handshake",
+            ))),
         }
+    }
+
+    /// Writes handshake messages, up to the next change of keys. Once there are no more, the
+    /// handshake is dropped.
+    fn write(&mut self, out: &mut Vec<u8>) -> Option<KeyChange> {
+        let State::Open { handshake, updates } = self else { return None };
+        let change = handshake.write(out);
+        if change.is_none() && out.is_empty() && !handshake.is_handshaking() {
+            let handshake = Box::new(handshake.complete());
+            *self = State::Complete { handshake, updates: updates.take() };
+        }
+        change
     }
 
     fn open(&mut self, first: FirstMessage, agreed: &Agreed) -> Result<(), TransportError> {
@@ -257,13 +280,14 @@ impl Session for OwnSession {
         match &*self.secure.state() {
             State::Hello { .. } => true,
             State::Open { handshake, .. } => handshake.is_handshaking(),
+            State::Complete { .. } => false,
         }
     }
 
     fn read_handshake(&mut self, bytes: &[u8]) -> Result<bool, TransportError> {
         let mut state = self.secure.state();
         state.read(bytes, &self.secure.version)?;
-        let open = matches!(&*state, State::Open { .. });
+        let open = !matches!(&*state, State::Hello { .. });
         Ok(open && !std::mem::replace(&mut self.reported, open))
     }
 
@@ -275,8 +299,7 @@ impl Session for OwnSession {
 
     fn write_handshake(&mut self, out: &mut Vec<u8>) -> Option<Keys> {
         let mut state = self.secure.state();
-        let State::Open { handshake, updates } = &mut *state else { return None };
-        let (keys, secrets) = match handshake.write(out)? {
+        let (keys, secrets) = match state.write(out)? {
             KeyChange::Handshake { keys } => (keys, None),
             KeyChange::OneRtt { keys, next } => (keys, Some(next)),
         };
@@ -287,7 +310,7 @@ impl Session for OwnSession {
         };
         let packet = PacketKeySet { local: local.packet, remote: remote.packet };
         let packet = self.secure.of_version(packet);
-        if let Some(secrets) = secrets {
+        if let (Some(secrets), State::Open { handshake, updates }) = (secrets, &mut *state) {
             // With the keys of 0-RTT, quinn also drops those from before a change, which the client may still use.
             let first = handshake.early_keys().is_none().then(|| packet.local.clone());
             *updates = Some(Updates { secrets, first });
@@ -297,7 +320,11 @@ impl Session for OwnSession {
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
         let mut state = self.secure.state();
-        let State::Open { updates: Some(updates), .. } = &mut *state else { return None };
+        let (State::Open { updates: Some(updates), .. }
+        | State::Complete { updates: Some(updates), .. }) = &mut *state
+        else {
+            return None;
+        };
         let keys = self.secure.of_version(updates.secrets.next_packet_keys());
         Some(match updates.first.take() {
             Some(first) => self.secure.watched(SecondKey::pair(first, keys)),
@@ -312,13 +339,11 @@ impl Session for OwnSession {
 
     fn export_keying_material(
         &self,
-        out: &mut [u8],
-        label: &[u8],
-        context: &[u8],
+        _: &mut [u8],
+        _: &[u8],
+        _: &[u8],
     ) -> Result<(), ExportKeyingMaterialError> {
-        match &*self.secure.state() {
-            State::Open { handshake, .. } if handshake.export(out, label, context) => Ok(()),
-            _ => Err(ExportKeyingMaterialError),
-        }
+        // Nothing here needs any.
+        Err(ExportKeyingMaterialError)
     }
 }

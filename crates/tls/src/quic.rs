@@ -12,7 +12,7 @@ use weir_proto::client_hello::{self, HelloProgress};
 use crate::hello::{Hello, hello_of};
 pub use crate::limits::InitialLimits;
 use crate::names::provider;
-use crate::negotiated::Negotiated;
+use crate::negotiated::{Agreed, Negotiated};
 use crate::notes::{self, Notes};
 use crate::words::Reason;
 
@@ -224,19 +224,32 @@ impl QuicHandshake {
         self.connection.is_handshaking()
     }
 
-    /// Exports keying material into `out`: RFC 8446, section 7.5. False if that is not possible.
-    pub fn export(&self, out: &mut [u8], label: &[u8], context: &[u8]) -> bool {
-        self.connection.export_keying_material(out, label, Some(context)).is_ok()
-    }
-
     /// What both ends have negotiated so far.
     pub fn negotiated(&self) -> Negotiated<'_> {
         Negotiated::of(&self.connection, &self.notes)
+    }
+
+    /// What remains of a complete handshake. It takes a tenth of the memory.
+    pub fn complete(&self) -> CompleteHandshake {
+        CompleteHandshake { agreed: Agreed::of(&self.connection), notes: self.notes }
     }
 }
 
 impl fmt::Debug for QuicHandshake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("QuicHandshake")
+    }
+}
+
+/// What both ends have negotiated in a complete handshake.
+pub struct CompleteHandshake {
+    agreed: Agreed,
+    notes: Notes,
+}
+
+impl CompleteHandshake {
+    /// What both ends have negotiated.
+    pub fn negotiated(&self) -> Negotiated<'_> {
+        self.agreed.negotiated(&self.notes)
     }
 }

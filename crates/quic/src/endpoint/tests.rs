@@ -328,6 +328,43 @@ fn answers_leave_with_acknowledgements_when_a_turn_is_used_up() {
     assert_eq!(early.get(), 0, "a datagram has left before an answer that could be in it");
 }
 
+/// Whether the handshake is dropped, whether data may be a replay, and the protocol.
+type TlsState = (bool, bool, &'static str);
+
+/// Looks at the TLS state once a request comes.
+struct Looker {
+    connection: Rc<Connection>,
+    seen: Rc<Cell<Option<TlsState>>>,
+}
+
+impl Events for Looker {
+    fn opened(&self, _: Dir) {
+        let dropped = self.connection.handshake_is_dropped();
+        self.seen.set(self.connection.tls(|tls| (dropped, tls.is_early(), tls.protocol())));
+        self.connection.close(0, b"");
+    }
+}
+
+#[test]
+fn a_complete_handshake_leaves_what_it_has_agreed_on_alone() {
+    let (tls, cert) = server_tls();
+    let seen = Rc::new(Cell::new(None));
+    let looked = seen.clone();
+    let (closed, _) = serve(
+        |_| accepts_all(tls, move |connection| Looker { connection, seen: looked.clone() }),
+        move |server, _| {
+            let mut client = Client::connect(server, Some(&cert));
+            let connected = |event| matches!(event, Event::Connected).then_some(());
+            client.wait_for(connected).unwrap();
+            client.send_request();
+            let closed = |event| matches!(event, Event::ConnectionLost { .. }).then_some(());
+            client.wait_for(closed)
+        },
+    );
+    assert!(closed.is_some());
+    assert_eq!(seen.get(), Some((true, false, "TLSv1.3")));
+}
+
 #[test]
 fn versions_1_and_2_are_offered() {
     let (tls, _) = server_tls();
