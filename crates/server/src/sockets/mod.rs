@@ -303,8 +303,8 @@ impl Sockets {
                     let attempt = (purpose, round > 0);
                     let mut opened = open((listen, number), share, attempt, log)?;
                     // No other server has the port. Linux shares a port that was bound alone if it
-                    // is told to later, gVisor does not.
-                    if alone && wanted > 1 && opened.take().is_some() {
+                    // is told to later, gVisor does not. A reload may want more sockets.
+                    if alone && purpose == Purpose::Serve && opened.take().is_some() {
                         opened = open((listen, number), true, attempt, log)?;
                     }
                     match opened {
