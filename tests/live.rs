@@ -13,7 +13,7 @@ use std::thread;
 use rustix::process::Signal;
 use serde_json::Value;
 use weir_testkit::{
-    Client, Dir, Response, Server, ask_until, free_port, listen, memory_of, s_client,
+    Client, Dir, Response, Server, ask_until, free_port, listen, memory_of, run, s_client,
 };
 
 #[path = "tls/anybody.rs"]

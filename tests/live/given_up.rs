@@ -61,3 +61,52 @@ fn changes_continue_from_what_serves_if_new_workers_cannot_start() {
     assert_eq!(server.get("/").body(), "new");
     assert_eq!(server.workers(), workers);
 }
+
+/// A configuration whose only worker waits at its start until the pipe `name` is opened.
+fn gated(name: &str, and_then: &str) -> String {
+    let dir = "%%DIR%%";
+    // The master tries the script first.
+    let http = format!(
+        "init_by_lua_block {{
+            local tried = io.open('{dir}/{name}.tried')
+            if not tried then io.open('{dir}/{name}.tried', 'w'):close() return end
+            io.open('{dir}/{name}'):read('*a')
+            {and_then}
+        }}"
+    );
+    one_loop(&conf("user root;", &http, &format!("location / {{ return 200 {name}; }}")))
+}
+
+fn one_loop(text: &str) -> String {
+    text.replace("worker_processes 2; worker_threads 2;", "worker_processes 1; worker_threads 1;")
+}
+
+#[test]
+fn the_newest_of_three_configurations_may_fail_while_the_second_begins_to_serve() {
+    let dir = Dir::new();
+    for name in ["second", "third"] {
+        let made = run("mkfifo", [dir.file(name)]);
+        assert!(made.status.success());
+    }
+    let first = one_loop(&conf("user root;", "", "location / { return 200 first; }"));
+    let server = Server::start_in(dir, WEIR, &first);
+    let open = |name: &str| std::fs::write(server.dir().file(name), "").unwrap();
+    let workers = server.workers();
+    server.configure(&gated("second", ""));
+    server.signal(Signal::HUP);
+    server.wait_log("start worker process ", 2);
+    let ends = "local ffi = require 'ffi' ffi.cdef 'void _exit(int);' ffi.C._exit(2)";
+    server.configure(&gated("third", ends));
+    server.signal(Signal::HUP);
+    server.wait_log("start worker process ", 3);
+    assert_eq!(server.get("/").body(), "first");
+    open("second");
+    server.wait_gone(workers[0]);
+    assert_eq!(server.get("/").body(), "second");
+    open("third");
+    server.wait_log("the previous one stays in use", 1);
+    // It continues from the second one.
+    let answer = put(&server, &first.replace("200 first", "200 fourth"));
+    assert_eq!(answer.status, 200, "{}", answer.body());
+    assert_eq!(server.get("/").body(), "fourth");
+}

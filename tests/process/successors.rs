@@ -1,5 +1,9 @@
 //! Workers that cannot start, and which worker takes the place of one that has died.
 
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
 use rustix::process::Signal;
 use weir_testkit::{Client, Server, free_port};
 
@@ -69,4 +73,49 @@ fn a_configuration_whose_workers_cannot_start_leaves_the_port_of_the_previous_on
     server.reload();
     assert_eq!(Client::connect(other).get("/").body(), "again");
     assert_eq!(server.get("/").body(), "again");
+}
+
+#[test]
+fn a_configuration_whose_workers_cannot_start_leaves_the_unix_socket_of_the_previous_one() {
+    let with = HELLO.replace("%%PORT%%;", "%%PORT%%; listen unix:%%DIR%%/sock;");
+    assert_ne!(with, HELLO);
+    let server = Server::start(WEIR, &with);
+    let path = server.dir().file("sock");
+    let ask = || {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let broken = HELLO.replace("%%PORT%%;", "%%PORT%%; listen unix:%%DIR%%/other;");
+    server.configure(&format!("working_directory /no/such/place; {broken}"));
+    server.signal(Signal::HUP);
+    server.wait_log("the previous one stays in use", 1);
+    assert!(ask().ends_with("hello") && !server.dir().file("other").exists());
+    // It is the same socket that a further reload takes over.
+    server.configure(&with.replace("hello", "again"));
+    server.reload();
+    assert!(ask().ends_with("again"));
+    server.configure(HELLO);
+    server.reload();
+    assert!(!path.exists());
+}
+
+/// Fewer loops would have had fewer sockets of their own.
+#[test]
+fn a_configuration_whose_workers_cannot_start_takes_no_connections_from_loops() {
+    let own = |workers: usize| {
+        TWO_WORKERS
+            .replace("worker_processes 2", &format!("worker_processes {workers}"))
+            .replace("%%PORT%%;", "%%PORT%% reuseport;")
+    };
+    let server = Server::start(WEIR, &own(4));
+    server.wait_log("start worker process ", 4);
+    let workers: BTreeSet<_> = server.workers().iter().map(i32::to_string).collect();
+    server.configure(&format!("working_directory /no/such/place; {}", own(2)));
+    server.signal(Signal::HUP);
+    server.wait_log("the previous one stays in use", 1);
+    let said: BTreeSet<_> = (0..100).map(|_| server.connect().get("/").body()).collect();
+    assert_eq!(said, workers);
 }

@@ -343,6 +343,14 @@ impl Cycle {
         Ok(cycle)
     }
 
+    /// Makes the kernel choose sockets for new connections and datagrams by this cycle's loops from
+    /// now on.
+    pub fn steer(&self) {
+        self.load.steer(&self.sockets, &self.log);
+        let by = |number| steering(self.sites.http.as_deref(), number, self.config.loops());
+        self.sockets.steer_by_ids(by, &self.log);
+    }
+
     /// A copy of the cycle for new workers.
     pub fn renewed(&self) -> std::io::Result<Cycle> {
         let of_http = self.sites.http.as_ref().map_or(&[][..], |site| site.listens());
@@ -422,10 +430,7 @@ impl Plan {
         if post.is_used() {
             weir_http::make_host_key();
         }
-        if purpose == Purpose::Serve {
-            let by = |number| steering(self.sites.http.as_deref(), number, loops);
-            sockets.share_first_sockets(shares_first, by, log);
-        }
+        sockets.share_first_sockets(shares_first);
         Ok(Cycle {
             config: self.config,
             sites: self.sites,

@@ -128,7 +128,7 @@ impl Generations {
     fn next(&mut self) -> Option<()> {
         let next = self.read()?;
         let old = std::mem::replace(&mut self.cycle, next);
-        old.sockets.leave_to(&self.cycle.sockets, &old.load, &self.cycle.log);
+        old.sockets.leave_to(&[&self.cycle.sockets], &old.load, &self.cycle.log);
         self.generation += 1;
         self.start_workers()
     }

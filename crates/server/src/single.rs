@@ -24,7 +24,7 @@ pub fn run(cycle: Cycle, origin: Origin) -> i32 {
         }
     };
     let pid = cycle.config.pid.clone();
-    cycle.load.steer(&cycle.sockets, &log);
+    cycle.steer();
     let mut sockets = cycle.sockets.clone();
     sockets.close();
     let tallies = (0..cycle.config.threads).collect();

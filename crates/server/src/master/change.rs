@@ -28,8 +28,8 @@ pub(super) struct Change {
     asker: Option<Asker>,
     /// Workers that have not taken the change yet, or have not retired yet.
     waiting: Vec<Pid>,
-    /// Whether new workers replace all others.
-    by_new_workers: bool,
+    /// The generation of the new workers, if new ones replace all others.
+    by_new_workers: Option<u64>,
     /// The reason for new workers.
     why: String,
     until: Instant,
@@ -113,7 +113,7 @@ impl Master {
         self.change = Some(Change {
             asker,
             waiting,
-            by_new_workers: new.is_some(),
+            by_new_workers: new.is_some().then_some(self.replacements + 1),
             why: new.unwrap_or_default(),
             until: Instant::now() + PATIENCE,
         });
@@ -220,7 +220,7 @@ impl Master {
     /// A worker has taken the change, or could not.
     pub(super) fn changed(&mut self, pid: Pid, taken: bool) -> ControlFlow<Role> {
         let Some(change) = &mut self.change else { return ControlFlow::Continue(()) };
-        if change.by_new_workers || !change.waiting.contains(&pid) {
+        if change.by_new_workers.is_some() || !change.waiting.contains(&pid) {
             return ControlFlow::Continue(());
         }
         if !taken {
@@ -231,10 +231,12 @@ impl Master {
         ControlFlow::Continue(())
     }
 
-    /// New workers have taken over, and these older workers were told to retire. The change is
-    /// finished once they have.
-    pub(super) fn change_waits_for(&mut self, told: Vec<Pid>) {
-        if let Some(change) = self.change.as_mut().filter(|change| change.by_new_workers) {
+    /// Workers of generation `running` have taken over, and these older workers were told to
+    /// retire. The change is finished once they have.
+    pub(super) fn change_waits_for(&mut self, running: u64, told: Vec<Pid>) {
+        if let Some(change) = &mut self.change
+            && change.by_new_workers.is_some_and(|generation| generation <= running)
+        {
             change.waiting.extend(told);
         }
     }
@@ -260,7 +262,7 @@ impl Master {
             }
         };
         if let Some(change) = &mut self.change {
-            (change.by_new_workers, change.why) = (true, why.to_owned());
+            (change.by_new_workers, change.why) = (Some(self.replacements + 1), why.to_owned());
             change.waiting.clear();
         }
         self.adopt(cycle, self.attached.clone())
@@ -269,9 +271,9 @@ impl Master {
     /// Finishes the change if all workers have taken it, or if it has taken too long.
     pub(super) fn check_change(&mut self) {
         let Some(change) = &self.change else { return };
-        let begins = change.by_new_workers && self.is_replacing();
+        let begins = change.by_new_workers.is_some_and(|generation| self.serving < generation);
         let is_over = !begins && change.waiting.is_empty();
-        let kind = match (is_over, change.by_new_workers) {
+        let kind = match (is_over, change.by_new_workers.is_some()) {
             (true, false) => ChangeKind::Taken,
             (true, true) => ChangeKind::Reloaded,
             (false, _) if Instant::now() >= change.until => ChangeKind::Late,
@@ -284,8 +286,16 @@ impl Master {
         self.end_change(ChangeOutcome::new(kind, text));
     }
 
+    /// The newest configuration was given up. Ends the change that led there, if there is one.
+    pub(super) fn give_up_change(&mut self, outcome: ChangeOutcome) {
+        let by_new_workers = self.change.as_ref().and_then(|change| change.by_new_workers);
+        if by_new_workers.is_some_and(|generation| generation > self.generation) {
+            self.end_change(outcome);
+        }
+    }
+
     /// Ends the change, if there is one, with this outcome.
-    pub(super) fn end_change(&mut self, outcome: ChangeOutcome) {
+    fn end_change(&mut self, outcome: ChangeOutcome) {
         if let Some(change) = self.change.take() {
             self.tell_outcome(change.asker, &outcome);
         }

@@ -202,8 +202,8 @@ impl Restarts {
     }
 }
 
-/// An older configuration, whose workers serve until those of a newer one run. That may take long
-/// or never happen.
+/// An older configuration, whose workers serve or start until those of a newer one run. That may
+/// take long or never happen.
 pub struct Replaced {
     /// The cycle of these workers.
     pub cycle: Cycle,
@@ -213,13 +213,6 @@ pub struct Replaced {
     pub generation: u64,
     /// Workers of it that are to start again.
     pub restarts: Restarts,
-}
-
-impl Replaced {
-    /// A replaced configuration without planned starts.
-    pub fn new(cycle: Cycle, attached: Attached, generation: u64) -> Replaced {
-        Replaced { cycle, attached, generation, restarts: Restarts::default() }
-    }
 }
 
 #[cfg(test)]

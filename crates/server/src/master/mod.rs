@@ -123,8 +123,9 @@ pub struct Master {
     replacements: u64,
     /// The newest generation whose workers all run. Workers of older ones were told to retire.
     serving: u64,
-    /// The configuration of that generation, while workers of a newer one start.
-    replaced: Option<Replaced>,
+    /// The configuration of that generation, and later ones whose workers start, while workers of
+    /// the newest one start. The oldest is first.
+    replaced: Vec<Replaced>,
     kin: Kin,
     /// The command line, for a successor.
     args: Vec<OsString>,
@@ -203,7 +204,7 @@ impl Master {
             generation: 0,
             replacements: 0,
             serving: 0,
-            replaced: None,
+            replaced: Vec::new(),
             kin: Kin::new(inherited),
             args,
             health: HealthWatch::default(),
@@ -249,7 +250,7 @@ impl Master {
         let keys = weir_ssl::turn_ticket_keys().map(|left| Instant::now() + left);
         let health = self.health.next();
         let change = self.change_deadline();
-        let replaced = self.replaced.as_ref().and_then(|old| old.restarts.next());
+        let replaced = self.replaced.iter().filter_map(|old| old.restarts.next()).min();
         let next = [self.restarts.next(), replaced, reminder, keys, health, change];
         let next = next.into_iter().flatten().min();
         let timeout = next.map(|at| {
@@ -272,7 +273,7 @@ impl Master {
                     child.ready = true;
                     let generation = child.generation;
                     let replaced =
-                        self.replaced.as_mut().filter(|old| old.generation == generation);
+                        self.replaced.iter_mut().find(|old| old.generation == generation);
                     replaced.map_or(&mut self.restarts, |old| &mut old.restarts).worked();
                 }
                 Received::Message(WorkerReport::Working) => self.health.woken(),
@@ -411,7 +412,7 @@ impl Master {
                 continue;
             }
             match child.is_agent() {
-                true => self.plan_agent(&child),
+                true => self.plan_agent(child.generation, child.ready),
                 false => self.plan(child.index, &child.load, child.ready),
             }
         }
@@ -551,7 +552,7 @@ impl Master {
 
     fn stop_accepting(&mut self) {
         self.kin.resting = true;
-        self.replaced = None;
+        self.forget_replaced(|_| false);
         self.restarts.clear();
         self.finish_workers();
     }
@@ -571,9 +572,10 @@ impl Master {
 
     fn close_sockets(&mut self) {
         if !self.kin.shares_sockets() {
+            self.forget_replaced(|_| false);
             self.cycle.sockets.unlink(&self.cycle.log);
         }
-        self.replaced = None;
+        self.replaced.clear();
         self.cycle.sockets = Sockets::default();
     }
 

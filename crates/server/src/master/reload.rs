@@ -50,13 +50,10 @@ impl Master {
     fn next_cycle(&self) -> Result<Cycle, SocketsFailed> {
         let log = &self.cycle.log;
         let plan = self.origin.read(log)?;
-        let mut cycle = plan.open(
-            &self.cycle.sockets,
-            &self.cycle.zones,
-            &self.cycle.post,
-            Purpose::Serve,
-            log,
-        )?;
+        let sockets =
+            self.cycle.sockets.and(self.replaced.iter().rev().map(|old| &old.cycle.sockets));
+        let mut cycle =
+            plan.open(&sockets, &self.cycle.zones, &self.cycle.post, Purpose::Serve, log)?;
         trial::run(&mut cycle, log)?;
         self.write_pid(&cycle, log).map_err(|_| SocketsFailed)?;
         Ok(cycle)
@@ -76,21 +73,28 @@ impl Master {
 
     /// Adopts the new cycle and what came with it, and starts its workers.
     pub(super) fn adopt(&mut self, cycle: Cycle, attached: Attached) -> ControlFlow<Role> {
-        let attached = std::mem::replace(&mut self.attached, attached);
-        let old = self.replace_cycle(cycle);
-        if !self.is_replacing() {
-            self.replaced = Some(Replaced::new(old, attached, self.generation));
-        }
+        let old = Replaced {
+            cycle: self.replace_cycle(cycle),
+            attached: std::mem::replace(&mut self.attached, attached),
+            generation: self.generation,
+            restarts: std::mem::take(&mut self.restarts),
+        };
+        self.replaced.push(old);
         self.counters.add(Metric::Reloaded, 1);
         self.registry.set_configured(wall(), true);
         self.health.reloaded();
         self.replacements += 1;
         self.generation = self.replacements;
+        // Reloads without a pause must not accumulate configurations.
+        let with_workers: Vec<u64> = self.serving_workers().map(|child| child.generation).collect();
+        let serving = self.serving;
+        self.forget_replaced(|old| {
+            old.generation == serving || with_workers.contains(&old.generation)
+        });
         self.start_workers()
     }
 
-    /// Makes this cycle the present one. The previous one leaves its sockets and its pid file to
-    /// it.
+    /// Makes this cycle the present one. The previous one leaves its pid file to it.
     fn replace_cycle(&mut self, cycle: Cycle) -> Cycle {
         let old = std::mem::replace(&mut self.cycle, cycle);
         redirect_stderr(&self.cycle.log);
@@ -107,8 +111,25 @@ impl Master {
                 Cause(&e)
             );
         }
-        old.sockets.leave_to(&self.cycle.sockets, &old.load, &self.cycle.log);
         old
+    }
+
+    /// Forgets the older configurations that are not needed any more. They leave their sockets to
+    /// the others. Until then a configuration may be returned to, and keeps the files of its
+    /// Unix-domain sockets.
+    pub(super) fn forget_replaced(&mut self, is_needed: impl Fn(&Replaced) -> bool) {
+        let all = std::mem::take(&mut self.replaced).into_iter();
+        let (needed, others): (Vec<_>, Vec<_>) = all.partition(is_needed);
+        self.replaced = needed;
+        others.iter().for_each(|old| self.leave(&old.cycle));
+    }
+
+    /// A cycle that is not used any more leaves its sockets to those that are.
+    fn leave(&self, old: &Cycle) {
+        let older = self.replaced.iter().rev().map(|old| &old.cycle);
+        let used: Vec<_> =
+            std::iter::once(&self.cycle).chain(older).map(|cycle| &cycle.sockets).collect();
+        old.sockets.leave_to(&used, &old.load, &self.cycle.log);
     }
 
     /// Whether workers of older configurations still serve, since not all workers of the newest one
@@ -130,7 +151,7 @@ impl Master {
             return;
         };
         self.serving = running;
-        self.replaced = None;
+        self.forget_replaced(|old| old.generation >= running);
         weir_sys::allocator::give_back();
         let rested = std::mem::take(&mut self.kin.resting);
         let mut told = Vec::new();
@@ -143,24 +164,31 @@ impl Master {
                 told.push(child.pid);
             }
         }
-        self.change_waits_for(told);
+        self.change_waits_for(running, told);
     }
 
-    /// Returns to the configuration that still serves, if no worker of the newest one can start.
-    /// What changes or replaces the configuration from now on continues from the one in use.
+    /// Returns to the configuration before the newest one, as long as no worker of the newest can
+    /// start. What changes or replaces the configuration from now on continues from there.
     pub(super) fn give_up_newest(&mut self) {
-        let is_newest = |child: &Child| child.generation == self.generation && !child.is_agent();
-        let may_start = self.restarts.has_workers() || self.children.iter().any(is_newest);
-        if self.ending.is_some() || may_start || !self.is_replacing() {
-            return;
+        while self.ending.is_none() && self.is_replacing() && !self.may_newest_start() {
+            let Some(old) = self.replaced.pop() else { return };
+            self.return_to(old);
         }
-        let Some(old) = self.replaced.take() else { return };
+    }
+
+    fn may_newest_start(&self) -> bool {
+        let is_newest = |child: &Child| child.generation == self.generation && !child.is_agent();
+        self.restarts.has_workers() || self.children.iter().any(is_newest)
+    }
+
+    fn return_to(&mut self, old: Replaced) {
         let Replaced { cycle, attached, generation, restarts } = old;
         // The configuration serves, also without the file.
         let _ = self.write_pid(&cycle, &cycle.log);
-        self.replace_cycle(cycle);
+        let failed = self.replace_cycle(cycle);
+        self.leave(&failed);
         (self.attached, self.generation, self.restarts) = (attached, generation, restarts);
-        self.cycle.load.steer(&self.cycle.sockets, &self.cycle.log);
+        self.cycle.steer();
         let text = "no worker of the new configuration can start, the previous one stays in use";
         log!(self.cycle.log, Error, None, "{text}");
         for child in self.children.iter_mut().filter(|child| child.generation > generation) {
@@ -170,16 +198,21 @@ impl Master {
         self.registry.set_configured(wall(), false);
         self.health.reloaded();
         self.health.reload_failed();
-        self.end_change(ChangeOutcome::new(ChangeKind::Wrong, text));
+        self.give_up_change(ChangeOutcome::new(ChangeKind::Wrong, text));
     }
 
-    /// The newest generation whose workers all run. The privileged agent does not count, since it
-    /// serves no clients, nor do workers that were told to end.
+    /// Workers that serve or start. The privileged agent is none, since it serves no clients, nor
+    /// are workers that were told to end.
+    fn serving_workers(&self) -> impl Iterator<Item = &Child> {
+        self.children.iter().filter(|child| !child.is_agent() && !child.exiting)
+    }
+
+    /// The newest generation whose workers all run.
     fn newest_running(&self) -> Option<u64> {
-        let workers = || self.children.iter().filter(|child| !child.is_agent() && !child.exiting);
-        let begins =
-            |generation| workers().any(|child| child.generation == generation && !child.ready);
-        let all = workers().map(|child| child.generation);
+        let begins = |generation| {
+            self.serving_workers().any(|child| child.generation == generation && !child.ready)
+        };
+        let all = self.serving_workers().map(|child| child.generation);
         all.filter(|generation| !begins(*generation)).max()
     }
 }

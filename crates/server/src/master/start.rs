@@ -22,37 +22,40 @@ impl Master {
         // Returns the memory that reading the configuration took. Workers would inherit it.
         weir_sys::allocator::give_back();
         self.restarts.clear();
-        self.cycle.load.steer(&self.cycle.sockets, &self.cycle.log);
-        (0..self.cycle.config.processes).try_for_each(|index| self.start_worker(index, false))?;
-        self.start_agent()
+        self.cycle.steer();
+        let generation = self.generation;
+        (0..self.cycle.config.processes).try_for_each(|index| self.start(index, generation))?;
+        self.start(AGENT, generation)
     }
 
-    /// Starts a worker of the current cycle, or of the replaced one that still serves.
-    fn start_worker(&mut self, index: usize, of_replaced: bool) -> ControlFlow<Role> {
-        let replaced = self.replaced.as_ref().filter(|_| of_replaced);
-        let (cycle, generation) =
-            replaced.map_or((&self.cycle, self.generation), |old| (&old.cycle, old.generation));
-        let cycle = cycle.clone();
-        self.start_child(index, cycle, generation)
-    }
-
-    /// Starts the privileged agent, if scripts of the current cycle want one.
-    fn start_agent(&mut self) -> ControlFlow<Role> {
-        let Some(connections) = self.cycle.agent else { return ControlFlow::Continue(()) };
-        match self.cycle.for_agent(connections) {
-            Ok(cycle) => self.start_child(AGENT, cycle, self.generation),
+    /// Starts a worker of the configuration with this generation. With [`AGENT`] the privileged
+    /// agent, if scripts of that configuration want one.
+    fn start(&mut self, index: usize, generation: u64) -> ControlFlow<Role> {
+        let replaced = self.replaced.iter().find(|old| old.generation == generation);
+        let cycle = replaced.map_or(&self.cycle, |old| &old.cycle);
+        if index != AGENT {
+            let cycle = cycle.clone();
+            return self.start_child(index, cycle, generation);
+        }
+        let Some(connections) = cycle.agent else { return ControlFlow::Continue(()) };
+        match cycle.for_agent(connections) {
+            Ok(cycle) => self.start_child(AGENT, cycle, generation),
             Err(e) => {
                 let cause = Cause(&e);
-                log!(self.cycle.log, Alert, None, "the load table could not be made {cause}");
+                log!(cycle.log, Alert, None, "the load table could not be made {cause}");
                 ControlFlow::Continue(())
             }
         }
     }
 
-    /// Plans a successor of the privileged agent, unless another configuration has replaced it.
-    pub(super) fn plan_agent(&mut self, died: &Child) {
-        if died.generation == self.generation {
-            self.restarts.plan(AGENT, died.ready, Instant::now());
+    /// Plans a successor of the privileged agent, unless other workers have replaced those of its
+    /// configuration.
+    pub(super) fn plan_agent(&mut self, generation: u64, was_ready: bool) {
+        let replaced = self.replaced.iter_mut().find(|old| old.generation == generation);
+        if let Some(old) = replaced {
+            old.restarts.plan(AGENT, was_ready, Instant::now());
+        } else if generation == self.generation {
+            self.restarts.plan(AGENT, was_ready, Instant::now());
         }
     }
 
@@ -60,7 +63,7 @@ impl Master {
         let name = name_of(index);
         let Some(tallies) = self.tallies.take(cycle.config.threads) else {
             log!(cycle.log, Alert, None, "no more than {MOST_LOOPS} loops can run at a time");
-            self.plan_again(index, &cycle);
+            self.plan_again(index, &cycle, generation);
             return ControlFlow::Continue(());
         };
         let ends = || Ok((channel::pair()?, Bell::new()?));
@@ -98,16 +101,16 @@ impl Master {
                 let cause = Cause(&e);
                 log!(cycle.log, Alert, None, "fork() failed while spawning \"{name}\" {cause}");
                 self.tallies.give(&tallies);
-                self.plan_again(index, &cycle);
+                self.plan_again(index, &cycle, generation);
                 ControlFlow::Continue(())
             }
         }
     }
 
     /// Plans another attempt, since a process could not be started.
-    fn plan_again(&mut self, index: usize, cycle: &Cycle) {
+    fn plan_again(&mut self, index: usize, cycle: &Cycle, generation: u64) {
         match index {
-            AGENT => self.restarts.plan(AGENT, false, Instant::now()),
+            AGENT => self.plan_agent(generation, false),
             _ => self.plan(index, &cycle.load, false),
         }
     }
@@ -137,10 +140,10 @@ impl Master {
     /// Plans a successor of a dead worker. A configuration that no longer serves gets none.
     pub(super) fn plan(&mut self, index: usize, load: &Arc<CycleShared>, was_ready: bool) {
         let now = Instant::now();
-        let replaced = self.replaced.as_mut().filter(|old| Arc::ptr_eq(load, &old.cycle.load));
+        let mut replaced = self.replaced.iter_mut();
         if Arc::ptr_eq(load, &self.cycle.load) {
             self.restarts.plan(index, was_ready, now);
-        } else if let Some(old) = replaced {
+        } else if let Some(old) = replaced.find(|old| Arc::ptr_eq(load, &old.cycle.load)) {
             old.restarts.plan(index, was_ready, now);
         }
     }
@@ -150,15 +153,16 @@ impl Master {
         if self.ending.is_some() {
             return ControlFlow::Continue(());
         }
-        while let Some(index) = self.restarts.due(now) {
-            match index {
-                AGENT => self.start_agent()?,
-                _ => self.start_worker(index, false)?,
-            }
-        }
-        while let Some(index) = self.replaced.as_mut().and_then(|old| old.restarts.due(now)) {
-            self.start_worker(index, true)?;
+        while let Some((index, generation)) = self.next_due(now) {
+            self.start(index, generation)?;
         }
         ControlFlow::Continue(())
+    }
+
+    /// Takes a process whose start is due, with the generation of its configuration.
+    fn next_due(&mut self, now: Instant) -> Option<(usize, u64)> {
+        let newest = self.restarts.due(now).map(|index| (index, self.generation));
+        let mut older = self.replaced.iter_mut();
+        newest.or_else(|| older.find_map(|old| Some((old.restarts.due(now)?, old.generation))))
     }
 }

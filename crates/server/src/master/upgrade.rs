@@ -121,7 +121,7 @@ impl Master {
     fn renew_load(&mut self) {
         match self.cycle.renewed() {
             Ok(cycle) => {
-                cycle.load.steer(&cycle.sockets, &cycle.log);
+                cycle.steer();
                 self.cycle = cycle;
             }
             Err(e) => {

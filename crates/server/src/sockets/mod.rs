@@ -161,16 +161,16 @@ impl Sockets {
     }
 
     /// If `shares` holds for a QUIC port, makes its first socket the one for new connections.
-    /// `steering` says how the kernel finds the loop of a connection id, by the port's number.
-    pub fn share_first_sockets(
-        &mut self,
-        shares: impl Fn(&Listen) -> bool,
-        steering: impl Fn(usize) -> io::Result<IdSteering>,
-        log: &Log,
-    ) {
-        let all = self.list.iter_mut().enumerate();
-        for (number, socket) in all.filter(|(_, socket)| socket.listen.quic) {
+    pub fn share_first_sockets(&mut self, shares: impl Fn(&Listen) -> bool) {
+        for socket in self.list.iter_mut().filter(|socket| socket.listen.quic) {
             socket.shares_first = shares(&socket.listen) && socket.copies.len() > 2;
+        }
+    }
+
+    /// Makes the kernel deliver datagrams of QUIC connections to the sockets of their loops.
+    /// `steering` says how it finds the loop of a connection id, by the port's number.
+    pub fn steer_by_ids(&self, steering: impl Fn(usize) -> io::Result<IdSteering>, log: &Log) {
+        for (number, socket) in self.list.iter().enumerate().filter(|(_, s)| s.listen.quic) {
             let Some(first) = socket.copies.first() else { continue };
             let done = match socket.shares_first {
                 true => {
@@ -241,17 +241,32 @@ impl Sockets {
         }
     }
 
-    /// Removes the files of Unix-domain sockets that `new` does not listen on. Their descriptors
-    /// close when this value is dropped. If `new` has fewer sockets for an address, nothing more
-    /// arrives at the others. `CycleShared` tells their loops to accept what is there.
-    pub fn leave_to(&self, new: &Sockets, cycle_shared: &CycleShared, log: &Log) {
+    /// These sockets, and those of older configurations at other addresses. The first of `older`
+    /// that has an address counts.
+    pub fn and<'a>(&self, older: impl Iterator<Item = &'a Sockets>) -> Sockets {
+        let mut all = self.clone();
+        for socket in older.flat_map(Sockets::iter) {
+            if all.find(&socket.listen).is_none() {
+                all.list.push(socket.clone());
+            }
+        }
+        all
+    }
+
+    /// Leaves the sockets to configurations that are used from now on, the newest first. Removes
+    /// the files of Unix-domain sockets that none of them listens on. Their descriptors close when
+    /// this value is dropped. If the newest has fewer sockets for an address, nothing more arrives
+    /// at the others. `CycleShared` tells their loops to accept what is there.
+    pub fn leave_to(&self, used: &[&Sockets], cycle_shared: &CycleShared, log: &Log) {
         for (number, socket) in self.list.iter().enumerate() {
-            let next = new.find(&socket.listen);
-            let kept = next.map_or(0, |s| s.copies.len().min(socket.copies.len()));
-            // All are kept where an earlier cycle that would have left them was given up.
+            let next: Vec<_> = used.iter().filter_map(|all| all.find(&socket.listen)).collect();
+            let is_used = |own: &&Arc<OwnedFd>| {
+                next.iter().any(|next| next.copies.iter().any(|copy| Arc::ptr_eq(copy, own)))
+            };
+            let kept = socket.copies.iter().take_while(is_used).count();
             cycle_shared.leave(number, kept);
-            match (next, &socket.listen.address) {
-                (None, Address::Unix(path)) => {
+            match (used.first().and_then(|all| all.find(&socket.listen)), &socket.listen.address) {
+                (_, Address::Unix(path)) if next.is_empty() => {
                     log!(log, Warn, None, "deleting socket {}", path.display());
                     unlink(path, log);
                 }
@@ -259,9 +274,11 @@ impl Sockets {
                 // Loops that leave a UDP port close their sockets soon.
                 (Some(_), _) if socket.listen.udp => {}
                 // The eBPF program chooses among the present loops.
-                (Some(next), _) if next.steered => {}
-                (Some(next), _) if kept < socket.copies.len() => steer_to(next, kept, log),
-                (Some(next), _) if socket.steered => steer_no_more(next),
+                (Some(newest), _) if newest.steered => {}
+                (Some(newest), _) if kept < socket.copies.len() && newest.copies.len() == kept => {
+                    steer_to(newest, kept, log);
+                }
+                (Some(newest), _) if socket.steered => steer_no_more(newest),
                 _ => {}
             }
         }

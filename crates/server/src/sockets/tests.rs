@@ -60,7 +60,8 @@ fn loops_share_the_first_socket_of_a_port_of_quic() {
         let mut sockets =
             Sockets::open(from_ref(&a), |_| copies, old, Purpose::Serve, &log).unwrap();
         let by = IdSteering { length: 17, xor: 5, factor: 7, loops: copies as u32 - 1 };
-        sockets.share_first_sockets(|_| copies > 1, |_| Ok(by), &log);
+        sockets.share_first_sockets(|_| copies > 1);
+        sockets.steer_by_ids(|_| Ok(by), &log);
         sockets
     };
     let raw = |sockets: &Sockets, row| sockets.list[0].copy(row).map(|fd| fd.as_raw_fd());
@@ -89,7 +90,7 @@ fn connections_go_to_the_sockets_that_stay() {
     let old = Sockets::open(&one, |_| 4, &Sockets::default(), Purpose::Serve, &log).unwrap();
     let cycle_shared = CycleShared::new(4, SocketLayout::SocketEach, &old).unwrap();
     let new = Sockets::open(&one, |_| 2, &old, Purpose::Serve, &log).unwrap();
-    old.leave_to(&new, &cycle_shared, &log);
+    old.leave_to(&[&new], &cycle_shared, &log);
     let accept = |i: usize| rustix::net::accept(&old.list[0].copies[i]).is_ok();
     for _ in 0..20 {
         let _client = TcpStream::connect(at).unwrap();
@@ -133,9 +134,9 @@ fn a_test_minds_no_busy_address_and_leaves_no_file() {
     let open = Sockets::open(&listens[1..], |_| 1, &none, Purpose::Serve, &log).unwrap();
     assert!(path.exists());
     let cycle_shared = CycleShared::new(1, SocketLayout::SocketEach, &open).unwrap();
-    open.leave_to(&open, &cycle_shared, &log);
+    open.leave_to(&[&open], &cycle_shared, &log);
     assert!(path.exists());
-    open.leave_to(&none, &cycle_shared, &log);
+    open.leave_to(&[&none], &cycle_shared, &log);
     assert!(!path.exists());
     std::fs::remove_dir_all(&dir).unwrap();
 }
