@@ -38,7 +38,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
 use weir_conf::{
     ConfigTree, Directive, DirectiveBody, FileTexts, Inside, Parts, PartsError, Pos, Sources, Word,
     is_same, read_bytes, read_tree, with_files, write_bytes,
@@ -114,13 +114,16 @@ pub fn is_same_around(old_main: &[Directive], new_main: &[Directive]) -> bool {
     is_same(&rest(old_main), &rest(new_main))
 }
 
+/// Seals of a file in memory that no process can change or truncate.
+const SEALED: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::WRITE).union(SealFlags::SEAL);
+
 /// A sealed memory file with these bytes, which no process can change or truncate.
 pub fn memory(bytes: &[u8]) -> io::Result<OwnedFd> {
     let fd = memfd_create("weir", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = File::from(fd);
     file.write_all(bytes)?;
-    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
-    fcntl_add_seals(&file, seals)?;
+    fcntl_add_seals(&file, SEALED)?;
     Ok(file.into())
 }
 
@@ -128,12 +131,13 @@ pub fn memory(bytes: &[u8]) -> io::Result<OwnedFd> {
 /// offset and may read it at the same time, so the offset is not used.
 pub fn contents(fd: OwnedFd, most: u64) -> io::Result<Vec<u8>> {
     let file = File::from(fd);
-    let about = file.metadata()?;
-    // A pipe or socket could make its reader wait.
-    if !about.is_file() {
+    // A pipe, a socket, and a file of a file system that is a program of its sender could make
+    // their reader wait.
+    if !fcntl_get_seals(&file)?.contains(SEALED) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let len = usize::try_from(about.len()).ok().filter(|_| about.len() <= most);
+    let all = file.metadata()?.len();
+    let len = usize::try_from(all).ok().filter(|_| all <= most);
     let mut bytes = vec![0; len.ok_or(io::ErrorKind::FileTooLarge)?];
     file.read_exact_at(&mut bytes, 0)?;
     Ok(bytes)
@@ -380,5 +384,24 @@ const UNREADABLE: &str = "the body is no tree that begins with \"weir tree 1\"";
 impl From<SocketsFailed> for Complaint {
     fn from(_: SocketsFailed) -> Complaint {
         Complaint::new("the error log says why it cannot be taken")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_in_memory_that_cannot_change_are_read() {
+        assert_eq!(contents(memory(b"text").unwrap(), 4).unwrap(), b"text");
+        assert!(contents(memory(b"text").unwrap(), 3).is_err());
+        let unsealed = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
+        assert!(contents(unsealed.unwrap(), 4).is_err());
+        let (pipe, _other) = rustix::pipe::pipe().unwrap();
+        assert!(contents(pipe, 4).is_err());
+        assert!(
+            contents(File::open(std::env::current_exe().unwrap()).unwrap().into(), 1 << 40)
+                .is_err()
+        );
     }
 }
