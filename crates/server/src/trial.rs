@@ -132,7 +132,10 @@ fn attempt(cycle: &Cycle, own: OwnedFd) -> ! {
         Ok(Err(e)) => e.to_string().into_bytes(),
         Err(_) => Vec::new(),
     };
-    let _ = std::fs::File::from(own).write_all(&text);
+    // The master waits, for a limited time, until the pipe is closed, which is when this process
+    // has ended.
+    let mut own = std::fs::File::from(own);
+    let _ = own.write_all(&text);
     weir_log::flush();
     std::process::exit(i32::from(text.first() != Some(&WELL)));
 }
