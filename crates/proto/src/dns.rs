@@ -38,7 +38,7 @@ pub struct Message {
     pub code: u8,
     /// Not all of it fitted: ask again over TCP.
     pub truncated: bool,
-    /// The name that was asked for, in lower case.
+    /// The name that was asked for, in lower case. Bytes that are no UTF-8 are `U+FFFD`.
     pub name: String,
     /// The type that was asked for.
     pub kind: u16,
@@ -49,7 +49,7 @@ pub struct Message {
 /// One answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceRecord {
-    /// The name that it belongs to, in lower case.
+    /// The name that it belongs to, in lower case. Bytes that are no UTF-8 are `U+FFFD`.
     pub name: String,
     /// How many seconds it holds.
     pub ttl: u32,
@@ -79,7 +79,7 @@ pub enum Data {
         /// Its name.
         target: String,
     },
-    /// Anything else.
+    /// Anything else, also a name that is no UTF-8.
     Other,
 }
 
@@ -92,6 +92,8 @@ const RECURSION_DESIRED: u16 = 0x0100;
 /// Longest name, with its dots: four labels of 63, which is two bytes more than RFC 1035 allows, and what
 /// nginx lets pass.
 const NAME_MAX: usize = 255;
+/// Most references in a name. As many as it may have labels; as in nginx.
+const REFERENCES: usize = 128;
 
 /// The name under which the name of an address is asked for (RFC 1035, section 3.5; RFC 3596, section 2.5).
 pub fn reverse(ip: IpAddr) -> String {
@@ -147,7 +149,7 @@ pub fn parse(message: &[u8]) -> Result<Message, Malformed> {
     if flags & RESPONSE == 0 || questions != 1 {
         return Err(Malformed);
     }
-    let name = reader.name()?;
+    let name = reader.shown_name()?;
     let kind = reader.word()?;
     if reader.word()? != CLASS_IN {
         return Err(Malformed);
@@ -185,7 +187,7 @@ impl MessageReader<'_> {
     }
 
     fn record(&mut self) -> Result<Option<ResourceRecord>, Malformed> {
-        let name = self.name()?;
+        let name = self.shown_name()?;
         let (kind, class) = (self.word()?, self.word()?);
         let ttl = u32::from(self.word()?) << 16 | u32::from(self.word()?);
         let len = usize::from(self.word()?);
@@ -196,14 +198,13 @@ impl MessageReader<'_> {
         let data = match kind {
             1 => Data::A(self.array::<4>(len)?.into()),
             28 => Data::Aaaa(self.array::<16>(len)?.into()),
-            CNAME => Data::Cname(self.name()?),
-            12 => Data::Ptr(self.name()?),
-            33 => Data::Srv {
-                priority: self.word()?,
-                weight: self.word()?,
-                port: self.word()?,
-                target: self.name()?,
-            },
+            CNAME => self.name()?.map_or(Data::Other, Data::Cname),
+            12 => self.name()?.map_or(Data::Other, Data::Ptr),
+            33 => {
+                let (priority, weight, port) = (self.word()?, self.word()?, self.word()?);
+                let server = |target| Data::Srv { priority, weight, port, target };
+                self.name()?.map_or(Data::Other, server)
+            }
             _ => Data::Other,
         };
         if self.at > end {
@@ -220,11 +221,21 @@ impl MessageReader<'_> {
         self.take(N)?.try_into().map_err(|_| Malformed)
     }
 
+    /// A name that is only compared or shown.
+    fn shown_name(&mut self) -> Result<String, Malformed> {
+        Ok(String::from_utf8_lossy(&self.name_bytes()?).into_owned())
+    }
+
+    /// A name that may be asked for. None if it is no UTF-8.
+    fn name(&mut self) -> Result<Option<String>, Malformed> {
+        Ok(String::from_utf8(self.name_bytes()?).ok())
+    }
+
     /// A name, which may end with a reference to an earlier place. References lead backwards
     /// only, so that they cannot lead in a circle.
-    fn name(&mut self) -> Result<String, Malformed> {
+    fn name_bytes(&mut self) -> Result<Vec<u8>, Malformed> {
         let mut name = Vec::new();
-        let (mut at, mut behind, mut bound) = (self.at, None, self.at);
+        let (mut at, mut behind, mut bound, mut references) = (self.at, None, self.at, 0);
         loop {
             let len = *self.message.get(at).ok_or(Malformed)?;
             match len >> 6 {
@@ -244,7 +255,8 @@ impl MessageReader<'_> {
                     let low = *self.message.get(at + 1).ok_or(Malformed)?;
                     let target = usize::from(len & 0x3f) << 8 | usize::from(low);
                     behind.get_or_insert(at + 2);
-                    if target >= bound {
+                    references += 1;
+                    if target >= bound || references > REFERENCES {
                         return Err(Malformed);
                     }
                     (at, bound) = (target, target);
@@ -254,6 +266,6 @@ impl MessageReader<'_> {
         }
         self.at = behind.unwrap_or(at + 1);
         name.make_ascii_lowercase();
-        String::from_utf8(name).map_err(|_| Malformed)
+        Ok(name)
     }
 }

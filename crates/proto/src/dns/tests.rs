@@ -79,6 +79,47 @@ fn references_in_a_circle_are_refused() {
     assert_eq!(parse(&message), Err(Malformed));
 }
 
+/// Each name of an answer over TCP could have thousands.
+#[test]
+fn a_name_has_as_many_references_as_labels() {
+    let with = |references: usize| {
+        let mut message = answer(&asked("a", QueryType::A), 0, &[]);
+        let begin = message.len() + 12;
+        let chain = (0..references).flat_map(|n| {
+            let to = if n == 0 { HEAD } else { begin + 2 * (n - 1) };
+            (0xc000 | to as u16).to_be_bytes()
+        });
+        let chain: Vec<u8> = chain.collect();
+        let last = (0xc000 | (begin + 2 * (references - 1)) as u16).to_be_bytes();
+        message[7] = 2;
+        for (kind, data) in [(16u16, &chain[..]), (5, &last[..])] {
+            message.extend_from_slice(&[0xc0, HEAD as u8]);
+            message.extend_from_slice(&kind.to_be_bytes());
+            message.extend_from_slice(&[0, 1, 0, 0, 0, 9]);
+            message.extend_from_slice(&(data.len() as u16).to_be_bytes());
+            message.extend_from_slice(data);
+        }
+        parse(&message).map(|message| message.records[1].data.clone())
+    };
+    assert_eq!(with(REFERENCES - 1), Ok(Data::Cname("a".to_owned())));
+    assert_eq!(with(REFERENCES), Err(Malformed));
+}
+
+#[test]
+fn a_name_that_is_no_text_spoils_no_other_record() {
+    let odd: &[u8] = b"\x02\xff\x01\0";
+    let srv = [b"\0\x01\0\x02\0\x50", odd].concat();
+    let records = [(5, 1, odd), (12, 1, odd), (33, 1, &srv), (1, 1, &[127, 0, 0, 1][..])];
+    let mut message = answer(&asked("a", QueryType::A), 0, &records);
+    // A record of such a name.
+    message.extend_from_slice(odd);
+    message.extend_from_slice(&[0, 1, 0, 1, 0, 0, 0, 9, 0, 4, 127, 0, 0, 2]);
+    message[7] += 1;
+    let data: Vec<Data> = parse(&message).unwrap().records.into_iter().map(|r| r.data).collect();
+    let [one, two] = [1, 2].map(|n| Data::A(Ipv4Addr::new(127, 0, 0, n)));
+    assert_eq!(data, [Data::Other, Data::Other, Data::Other, one, two]);
+}
+
 #[test]
 fn a_truncated_answer_says_so() {
     let whole = answer(&asked("a", QueryType::A), TRUNCATED, &[(1, 1, &[127, 0, 0, 1])]);
