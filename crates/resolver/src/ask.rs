@@ -34,6 +34,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The least time that an answer is cached. With a TTL of 0, each request of a burst would ask
 /// again.
 const LEAST: Duration = Duration::from_secs(1);
+/// How long an answer is cached if `valid=` ends after all time that the clock can show.
+const LONGEST: Duration = Duration::from_secs(1 << 31);
 
 /// The records of a name.
 #[derive(Default)]
@@ -53,8 +55,9 @@ pub async fn ask(resolver: &Resolver, handle: &Handle, name: &str) -> Resolution
         match answer.alias {
             _ if !answer.addresses.is_empty() => {
                 let told_for = Duration::from_secs(ttl.into());
-                let valid = resolver.conf.valid.unwrap_or(told_for).max(LEAST);
-                return Ok(Resolved { addresses: answer.addresses, until: handle.now() + valid });
+                let valid = resolver.conf.valid.unwrap_or(told_for);
+                let until = expires(handle.now(), valid);
+                return Ok(Resolved { addresses: answer.addresses, until });
             }
             Some(alias) if !names.contains(&alias) => names.push(alias),
             _ => break,
@@ -106,11 +109,16 @@ async fn records(
             Some(alias) => names.push(alias),
             None => {
                 let valid = resolver.conf.valid.unwrap_or(Duration::from_secs(ttl.into()));
-                return Ok((message, handle.now() + valid.max(LEAST)));
+                return Ok((message, expires(handle.now(), valid)));
             }
         }
     }
     Err(Unresolved::NO_SUCH_NAME)
+}
+
+/// When an answer that holds for `valid` expires.
+pub(super) fn expires(now: Instant, valid: Duration) -> Instant {
+    now.checked_add(valid.max(LEAST)).unwrap_or(now + LONGEST)
 }
 
 /// A query for a name. An invalid name counts as one that does not exist.

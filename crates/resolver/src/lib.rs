@@ -14,8 +14,8 @@ use std::fmt;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -103,7 +103,7 @@ pub struct Services {
 
 type Resolution = Result<Resolved, Unresolved>;
 
-/// The resolvers of a loop, one for each distinct `resolver` line.
+/// The resolvers of a loop, one for each distinct `resolver` line of the sites that there are.
 #[derive(Default)]
 pub struct Resolvers {
     list: RefCell<Vec<Rc<Resolver>>>,
@@ -131,10 +131,11 @@ impl Resolvers {
     /// The loop's resolver for a `resolver` line.
     pub fn of(&self, conf: &Arc<ResolverConf>) -> Rc<Resolver> {
         let mut list = self.list.borrow_mut();
-        if let Some(known) = list.iter().find(|r| Arc::ptr_eq(&r.conf, conf) || r.conf == *conf) {
+        if let Some(known) = list.iter().find(|resolver| resolver.is_of(conf)) {
             return known.clone();
         }
-        let new = Rc::new(Resolver::new(conf.clone()));
+        list.retain(|resolver| resolver.is_used());
+        let new = Rc::new(Resolver::new(conf));
         list.push(new.clone());
         new
     }
@@ -142,7 +143,9 @@ impl Resolvers {
 
 /// The state of one `resolver` line.
 pub struct Resolver {
-    conf: Arc<ResolverConf>,
+    conf: ResolverConf,
+    /// The line as a site has it. Sites come and go with changes of the configuration.
+    line: RefCell<Weak<ResolverConf>>,
     known: RefCell<NameCache>,
     /// The names that are being asked for.
     asked: RefCell<HashMap<String, Rc<PendingName>>>,
@@ -246,9 +249,10 @@ impl Drop for PendingRequest {
 }
 
 impl Resolver {
-    fn new(conf: Arc<ResolverConf>) -> Resolver {
+    fn new(conf: &Arc<ResolverConf>) -> Resolver {
         Resolver {
-            conf,
+            conf: (**conf).clone(),
+            line: RefCell::new(Arc::downgrade(conf)),
             known: RefCell::default(),
             asked: RefCell::default(),
             questions: Cell::new(0),
@@ -257,6 +261,21 @@ impl Resolver {
             next: Cell::new(0),
             rotation: Cell::new(1),
         }
+    }
+
+    /// Whether this is the resolver for a line.
+    fn is_of(&self, conf: &Arc<ResolverConf>) -> bool {
+        let is_known = std::ptr::eq(self.line.borrow().as_ptr(), Arc::as_ptr(conf));
+        if !is_known && self.conf == **conf {
+            self.line.replace(Arc::downgrade(conf));
+            return true;
+        }
+        is_known
+    }
+
+    /// Whether a site has the line, or a request uses the resolver.
+    fn is_used(self: &Rc<Self>) -> bool {
+        Rc::strong_count(self) > 1 || self.line.borrow().strong_count() > 0
     }
 
     /// The addresses of a name.

@@ -78,7 +78,7 @@ fn server(ports: &Arc<Mutex<HashSet<u16>>>) -> u16 {
 fn resolver(port: u16) -> Rc<Resolver> {
     let servers = vec![weir_values::Address::Inet(([127, 0, 0, 1], port).into())];
     let conf = ResolverConf { servers, valid: None, ipv4: true, ipv6: false };
-    Rc::new(Resolver::new(Arc::new(conf)))
+    Rc::new(Resolver::new(&Arc::new(conf)))
 }
 
 /// Clients ask for drawn names of all these kinds, more than there is room for; some leave.
@@ -171,11 +171,42 @@ fn a_name_that_cannot_be_asked_for_does_not_exist() {
 fn a_question_goes_from_server_to_server() {
     let servers = [1, 2].map(|port| weir_values::Address::Inet(([127, 0, 0, 1], port).into()));
     let conf = ResolverConf { servers: servers.to_vec(), valid: None, ipv4: true, ipv6: false };
-    let resolver = Resolver::new(Arc::new(conf));
+    let resolver = Resolver::new(&Arc::new(conf));
     let mut first = resolver.turns();
     let asked = first.server().unwrap();
     let mut second = resolver.turns();
     assert_ne!(second.server().unwrap(), asked);
     assert_ne!(first.server().unwrap(), asked);
     assert_eq!(second.server().unwrap(), asked);
+}
+
+/// Each change of the configuration may bring lines that no site had before.
+#[test]
+fn resolvers_of_lines_that_are_gone_are_forgotten() {
+    let line = |port: u16| {
+        let servers = vec![weir_values::Address::Inet(([127, 0, 0, 1], port).into())];
+        Arc::new(ResolverConf { servers, valid: None, ipv4: true, ipv6: true })
+    };
+    let all = Resolvers::default();
+    let kept = line(1);
+    let first = Rc::as_ptr(&all.of(&kept));
+    let in_use = all.of(&line(2));
+    for port in 3..100 {
+        all.of(&line(port));
+        assert!(all.list.borrow().len() <= 3);
+    }
+    assert!(Rc::ptr_eq(&in_use, &all.of(&line(2))));
+    // A site with the same line replaces the one that had it.
+    let newer = line(1);
+    assert_eq!(Rc::as_ptr(&all.of(&newer)), first);
+    drop(kept);
+    all.of(&line(100));
+    assert_eq!(Rc::as_ptr(&all.of(&newer)), first);
+}
+
+#[test]
+fn an_answer_may_hold_for_any_time() {
+    let now = Instant::now();
+    assert_eq!(ask::expires(now, Duration::ZERO), now + Duration::from_secs(1));
+    assert!(ask::expires(now, Duration::from_secs(i64::MAX as u64)) > now);
 }
