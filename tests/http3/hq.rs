@@ -8,7 +8,7 @@ use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, RecvStream, Toki
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use weir_testkit::PATIENCE;
+use weir_testkit::{PATIENCE, under_strace};
 
 use super::*;
 
@@ -113,4 +113,20 @@ fn each_protocol_is_spoken_where_it_is_wanted_alone() {
     assert!(ask_lines(&server, "h3", &[]).is_none());
     let server = start("", "location / { return 200 fine; }");
     assert!(ask_lines(&server, "hq-interop", &[]).is_none());
+}
+
+/// A sandbox may forbid the call that receives several datagrams.
+#[test]
+fn datagrams_are_received_one_by_one_where_recvmmsg_is_refused() {
+    for error in ["error=EPERM", "error=ENOSYS"] {
+        let dir = certified();
+        let Some(weir) = under_strace(&dir, WEIR, "recvmmsg", error) else { return };
+        let inside = "http3_hq on; location / { return 200 \"$http3 $arg_a\"; }";
+        let server = Server::start_in(dir, &weir, &conf("", inside));
+        // More than a datagram.
+        let long = "a".repeat(5_000);
+        let line = format!("GET /?a={long}\r\n");
+        let answers = ask_lines(&server, "hq-interop", &[&line, "GET /?a=b\r\n"]).unwrap();
+        assert_eq!(answers, [format!("hq {long}"), "hq b".to_owned()]);
+    }
 }

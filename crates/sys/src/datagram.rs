@@ -5,6 +5,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::LazyLock;
 
 use rustix::net::SocketAddrAny;
 
@@ -59,6 +60,11 @@ pub fn tell_no_times(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 0)
 }
 
+/// Makes the kernel deliver each datagram by itself.
+pub fn take_no_batches(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set(socket, libc::SOL_UDP, libc::UDP_GRO, 0)
+}
+
 fn set(
     socket: BorrowedFd<'_>,
     level: libc::c_int,
@@ -76,6 +82,16 @@ fn set(
         )
     };
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Whether the kernel receives several datagrams in a call: recvmmsg(2). Sandboxes may forbid it.
+pub fn receives_many() -> bool {
+    static KNOWN: LazyLock<bool> = LazyLock::new(|| {
+        // SAFETY: no message is read or written. The kernel first looks for the socket, and there is none.
+        let r = unsafe { libc::recvmmsg(-1, std::ptr::null_mut(), 0, 0, std::ptr::null_mut()) };
+        r == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::EBADF)
+    });
+    *KNOWN
 }
 
 /// Receives one datagram without waiting, into the spare capacity of `buf`.

@@ -11,7 +11,7 @@ use quinn_udp::RecvMeta;
 use weir_engine::{is_spent, spend};
 
 use super::hello::{Counted, PendingAttempt};
-use super::{Admission, Begin, DATAGRAM, Endpoint, NewConnection};
+use super::{Admission, Begin, DATAGRAM, Endpoint, NewConnection, socket};
 use crate::connection::Connection;
 use crate::crypto::{Chooser, OneSession};
 use crate::ids::{ANY_GENERATION, Place, chosen_by_client, destination};
@@ -36,16 +36,16 @@ fn is_crypto_error(code: TransportErrorCode) -> bool {
 impl Endpoint {
     /// Receives until the socket is empty or the task's budget is spent.
     pub(super) fn receive(self: &Rc<Self>) {
-        let Some(socket) = self.socket.borrow().clone() else { return };
+        let Some(datagrams) = self.socket.borrow().clone() else { return };
         let mut room = self.receive_buffer.take();
         room.resize(RECEIVE_BUFFER, 0);
         while !is_spent() {
             let mut metas = [RecvMeta::default(); BATCHES];
-            let received = socket.try_receive(|fd| {
+            let received = datagrams.try_receive(|fd| {
                 let mut parts = room.chunks_mut(BATCH);
                 let mut slices: [IoSliceMut<'_>; BATCHES] =
                     std::array::from_fn(|_| IoSliceMut::new(parts.next().unwrap_or_default()));
-                self.udp.recv((&fd).into(), &mut slices, &mut metas)
+                socket::receive(&self.udp, fd, &mut slices, &mut metas)
             });
             let n = match received {
                 Ok(Some(n)) => n,
@@ -89,7 +89,7 @@ impl Endpoint {
         let mut meta = [RecvMeta::default()];
         let part = room.get_mut(..BATCH).unwrap_or_default();
         let received = self.handle.receive_shared(fd.as_fd(), |fd| {
-            udp.recv((&fd).into(), &mut [IoSliceMut::new(part)], &mut meta)
+            socket::receive(&udp, fd, &mut [IoSliceMut::new(part)], &mut meta)
         });
         self.shared.replace(Some((fd, udp)));
         let outcome = received.map(|received| {

@@ -1,9 +1,11 @@
-//! Socket options of an endpoint.
+//! Socket options of an endpoint, and its receive call.
 
-use std::io;
-use std::os::fd::AsFd;
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 
-use quinn_udp::UdpSocketState;
+use quinn_udp::{RecvMeta, UdpSocketState};
+use weir_sys::datagram;
 
 /// Sets the socket options for UDP_GRO, ECN and the destination address.
 ///
@@ -13,8 +15,47 @@ use quinn_udp::UdpSocketState;
 pub(super) fn prepare(socket: impl AsFd) -> io::Result<UdpSocketState> {
     let state = UdpSocketState::new((&socket).into())?;
     // quinn-udp turns on receive timestamps, too. With them the control messages do not fit its buffer, and the ECN bits are lost.
-    weir_sys::datagram::tell_no_times(socket.as_fd())?;
+    datagram::tell_no_times(socket.as_fd())?;
+    if !datagram::receives_many() {
+        // An old kernel has no batches.
+        let _ = datagram::take_no_batches(socket.as_fd());
+    }
     Ok(state)
+}
+
+/// Receives batches of datagrams without waiting. Returns how many.
+pub(super) fn receive(
+    state: &UdpSocketState,
+    socket: BorrowedFd<'_>,
+    parts: &mut [IoSliceMut<'_>],
+    metas: &mut [RecvMeta],
+) -> io::Result<usize> {
+    if datagram::receives_many() {
+        return state.recv((&socket).into(), parts, metas);
+    }
+    match (parts, metas) {
+        ([part, ..], [meta, ..]) => {
+            *meta = receive_one(socket, part)?;
+            Ok(1)
+        }
+        _ => Ok(0),
+    }
+}
+
+/// Receives one datagram, without its ECN mark.
+fn receive_one(socket: BorrowedFd<'_>, part: &mut [u8]) -> io::Result<RecvMeta> {
+    let mut buf = Vec::with_capacity(part.len());
+    let received = datagram::receive(socket, &mut buf)?;
+    let len = buf.len().min(part.len());
+    if let (Some(part), Some(bytes)) = (part.get_mut(..len), buf.get(..len)) {
+        part.copy_from_slice(bytes);
+    }
+    let from = received.from.and_then(|from| SocketAddr::try_from(from).ok());
+    let mut meta = RecvMeta::default();
+    meta.addr = from.ok_or(io::ErrorKind::InvalidData)?;
+    (meta.len, meta.stride) = (len, len);
+    meta.dst_ip = received.to;
+    Ok(meta)
 }
 
 #[cfg(test)]
