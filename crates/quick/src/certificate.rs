@@ -2,12 +2,13 @@
 //!
 //! A stored certificate is used again, so that clients have to trust it only once.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
 
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
 
@@ -20,6 +21,10 @@ const VALID: u32 = 397;
 
 /// Age in days after which a certificate is replaced.
 const USED: u32 = 360;
+
+/// How long to wait for another process that makes a certificate, and the pauses between attempts.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The files of a certificate.
 pub struct Certificate {
@@ -35,9 +40,29 @@ pub fn of(name: &str, state: &Path) -> Result<Certificate, QuickError> {
     let (certificate, key) = (state.join(format!("{name}.crt")), state.join(format!("{name}.key")));
     let files = Certificate { certificate, key };
     if !files.are_fresh() {
-        files.make(name)?;
+        // Of two processes that write the same files, one could write the key and the other the
+        // certificate. The lock ends with this value.
+        let _lock = lock(state)?;
+        if !files.are_fresh() {
+            files.make(name)?;
+        }
     }
     Ok(files)
+}
+
+/// Locks the directory.
+#[expect(clippy::disallowed_methods, reason = "the program has only begun")]
+fn lock(directory: &Path) -> Result<File, QuickError> {
+    let failed = |e| QuickError::File(directory.to_owned(), e);
+    let (file, until) = (File::open(directory).map_err(failed)?, Instant::now() + PATIENCE);
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => sleep(PAUSE),
+            Err(TryLockError::WouldBlock) => return Err(failed(io::ErrorKind::TimedOut.into())),
+            Err(TryLockError::Error(e)) => return Err(failed(e)),
+        }
+    }
 }
 
 /// Checks that a certificate may have this name.
@@ -104,4 +129,33 @@ fn write(path: &Path, mode: u32, text: &str) -> Result<(), QuickError> {
         let _ = fs::remove_file(&beside);
         QuickError::File(path.to_owned(), e)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn processes_that_start_at_once_have_one_certificate_and_its_key() {
+        let state = std::env::temp_dir().join(format!("weir-quick-{}", std::process::id()));
+        fs::create_dir_all(&state).unwrap();
+        // A lock belongs to an open file, so threads stand for processes.
+        let held = lock(&state).unwrap();
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let state = state.clone();
+                thread::spawn(move || {
+                    let files = of("localhost", &state).unwrap_or_else(|e| panic!("{e}"));
+                    [files.certificate, files.key].map(|path| fs::read(path).unwrap())
+                })
+            })
+            .collect();
+        drop(held);
+        let mut stored = threads.into_iter().map(|thread| thread.join().unwrap());
+        let first = stored.next().unwrap();
+        assert!(stored.all(|files| files == first));
+        fs::remove_dir_all(&state).unwrap();
+    }
 }
