@@ -13,11 +13,12 @@
 //! ```
 
 use std::collections::HashMap;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
 
 use weir_engine::file_operation;
 
@@ -34,6 +35,10 @@ const FEW: u64 = 128;
 const YOUNG: u32 = 3600;
 /// How often a file is opened again if it is replaced meanwhile.
 const TRIES: usize = 16;
+/// How long a thread of the pool waits for the lock of a file, and the pauses between attempts. A
+/// process may be stopped while it holds the lock.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +159,7 @@ fn append(
 fn locked(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let until = Instant::now() + PATIENCE;
     for _ in 0..TRIES {
         let file = match file_operation("open", path, || options.open(path)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -163,7 +169,7 @@ fn locked(path: &Path) -> io::Result<File> {
             }
             opened => opened?,
         };
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+        lock(&file, until)?;
         // While this process waited for the lock, a cleaned file may have taken the name.
         if std::fs::metadata(path)
             .is_ok_and(|named| named.ino() == file.metadata().map_or(0, |f| f.ino()))
@@ -172,6 +178,18 @@ fn locked(path: &Path) -> io::Result<File> {
         }
     }
     Err(io::ErrorKind::ResourceBusy.into())
+}
+
+#[expect(clippy::disallowed_methods, reason = "a thread for file operations, which may wait")]
+fn lock(file: &File, until: Instant) -> io::Result<()> {
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => sleep(PAUSE),
+            Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::ResourceBusy.into()),
+            Err(TryLockError::Error(e)) => return Err(e),
+        }
+    }
 }
 
 /// Writes a new file, without duplicates and without records of answers that are gone. It replaces
@@ -245,6 +263,20 @@ mod tests {
         note(place, &key(99), &of(99), |_| None).unwrap();
         let found = keys(place, &tags(&["all".into()])).unwrap();
         assert!(found.len() >= 50 && found.contains(&key(99)), "{}", found.len());
+    }
+
+    #[test]
+    fn a_lock_that_stays_taken_is_not_waited_for_without_end() {
+        let trial = Trial::new("locked");
+        let place = &trial.cache.settings.place;
+        let names = tags(&["x".into()]);
+        note(place, &key(1), &names, |_| None).unwrap();
+        let held = locked(&path_of(place, Tag::named(b"x"))).unwrap();
+        let error = note(place, &key(2), &names, |_| None).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+        drop(held);
+        note(place, &key(3), &names, |_| None).unwrap();
+        assert_eq!(keys(place, &names).unwrap().len(), 2);
     }
 
     /// Each answer is stored again and again; at the end each tag and answer takes less than 100 bytes.
