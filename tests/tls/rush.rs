@@ -1,14 +1,16 @@
 //! Many handshakes at a time, and how long they delay other requests.
 
+use std::fs::File;
 use std::io::Write;
 use std::net::TcpStream;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
-use weir_testkit::{Client, Server};
+use weir_testkit::{Client, Server, s_client};
 
-use super::{NAME, Tls, WEIR, config, start};
+use super::{NAME, Tls, WEIR, config, dir, start};
 
 const RUSH: usize = 200;
 
@@ -92,4 +94,36 @@ fn the_first_request_to_a_tls_server_costs_what_the_others_cost() {
         let most = costs[1..].iter().max().unwrap();
         assert!(costs[0] < 4 * most, "{pass}: in nanoseconds: {costs:?}");
     }
+}
+
+/// All threads of the pool may wait for a disk. Here its only one waits for a pipe.
+#[test]
+fn a_handshake_does_not_wait_for_a_pool_that_does_not_respond() {
+    let dir = dir();
+    let key = "req -x509 -newkey rsa:2048 -nodes -subj /CN=rsa -keyout rsa.key -out rsa.pem";
+    let make = |program: &str, args: &str| {
+        let mut command = Command::new(program);
+        command.args(args.split(' ')).current_dir(dir.path()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    if !make("openssl", key) {
+        return println!("not run: no openssl");
+    }
+    assert!(make("mkfifo", &format!("{NAME}.pem")));
+    let conf = "thread_pool default threads=1; events { } http {
+        server { listen 127.0.0.1:%%PORT%% ssl;
+            ssl_certificate $ssl_server_name.pem; ssl_certificate_key rsa.key; }
+        server { listen 127.0.0.1:%%PORT1%% ssl; return 200 ok;
+            ssl_certificate rsa.pem; ssl_certificate_key rsa.key; } }";
+    let server = Server::start_in(dir, WEIR, conf);
+    let path = server.dir().path();
+    let mut stuck = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    let name = ServerName::try_from(NAME).unwrap();
+    ClientConnection::new(config(), name).unwrap().write_tls(&mut stuck).unwrap();
+    // The thread has opened the pipe when this end can be opened.
+    let pipe = File::options().write(true).open(path.join(format!("{NAME}.pem"))).unwrap();
+    let request = "GET / HTTP/1.0\r\n\r\n";
+    let said = s_client(path, server.port_at(1), &["-quiet"], request).unwrap_or_default();
+    assert!(said.contains("\r\n\r\nok"), "{said}");
+    drop(pipe);
 }

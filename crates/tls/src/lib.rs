@@ -24,6 +24,7 @@ mod limits;
 mod names;
 mod negotiated;
 mod notes;
+mod offload;
 mod peers;
 mod pem;
 mod proxy_header;

@@ -12,6 +12,7 @@ use weir_engine::{
 use crate::client::TlsClient;
 use crate::connection::{ConnectionProgress, TlsConnection};
 use crate::hello::HandshakeError;
+use crate::offload::offload;
 use crate::records::MOST_PLAIN;
 use crate::words::RecordError;
 
@@ -136,7 +137,7 @@ impl PendingHandshake {
         let (result, answer, state, plain) = match effort {
             Effort::Offloaded => {
                 effort = Effort::Little;
-                stream.handle().files().run(step).await?
+                offload(stream.handle(), step).await?
             }
             Effort::Heavy | Effort::Little => operation("TLS handshake", step),
         };
