@@ -32,6 +32,9 @@ const KEY: usize = 32;
 /// Bytes of the secret that a period's key is derived from.
 const SECRET: usize = 32;
 
+/// The longest lifetime that a client may be told, in seconds. RFC 8446, section 4.6.1.
+const LONGEST_TOLD: u32 = 7 * 24 * 3600;
+
 /// The shortest period. Shorter lifetimes of sessions do not make keys change more often.
 const SHORTEST: u64 = 60;
 
@@ -280,7 +283,7 @@ impl ProducesTickets for Tickets {
     }
 
     fn lifetime(&self) -> u32 {
-        u32::try_from(self.lifetime).unwrap_or(u32::MAX)
+        u32::try_from(self.lifetime).map_or(LONGEST_TOLD, |lifetime| lifetime.min(LONGEST_TOLD))
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
@@ -342,6 +345,15 @@ mod tests {
         assert_eq!(of(b"a").open(&ticket, at(10_000 + HOUR)).unwrap(), b"session");
         assert_eq!(of(b"b").open(&ticket, at(10_000)), None);
         assert_eq!(of(b"a").open(&ticket, at(10_000 + HOUR + 1)), None);
+    }
+
+    #[test]
+    fn a_client_is_told_a_week_at_most() {
+        let told = |seconds| {
+            Tickets::new(&process(bytes(7)), b"", Duration::from_secs(seconds)).lifetime()
+        };
+        assert_eq!((told(300), told(604_800)), (300, 604_800));
+        assert_eq!((told(604_801), told(u64::MAX)), (604_800, 604_800));
     }
 
     #[test]
