@@ -1,11 +1,13 @@
 //! What a sandbox, a limit or the kernel refuses.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use rustix::fs::{FileType, Mode};
+use rustix::pipe::fcntl_setpipe_size;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use weir_testkit::{Client, Dir, Process, Server, free_port, under_strace, until};
 
 use super::WEIR;
@@ -100,4 +102,27 @@ fn a_line_that_a_busy_syslog_server_has_no_room_for_is_told_of() {
         server.logged(told) > 0
     });
     assert!(asked.is_some(), "{}", server.log());
+}
+
+/// The reader of a log may stand still, as a disk may.
+#[test]
+fn a_worker_ends_though_its_log_takes_no_lines() {
+    let dir = Dir::new();
+    let pipe = dir.file("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+        .unwrap();
+    let reader = File::options().read(true).write(true).open(&pipe).unwrap();
+    let size = fcntl_setpipe_size(&reader, 4096).unwrap();
+    let conf = "events { } http { error_log %%DIR%%/pipe;
+        server { listen 127.0.0.1:%%PORT%%; root %%DIR%%; } }";
+    let server = Server::start_in(dir, WEIR, conf);
+    let path = format!("/{}", "x".repeat(200));
+    // Each path is in its line twice.
+    for _ in 0..size / 200 {
+        assert_eq!(server.get(&path).status, 404);
+    }
+    let worker = server.workers()[0];
+    server.signal(Signal::QUIT);
+    server.wait_gone(worker);
+    drop(reader);
 }

@@ -7,7 +7,9 @@
 use std::cell::RefCell;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::thread;
+use std::time::Duration;
 
 /// The most bytes in a queue. Further lines are dropped: the disk is stuck.
 const MOST: usize = 4 << 20;
@@ -30,10 +32,25 @@ pub fn never_wait(hand_over: Option<HandOver>) {
     HAND_OVER.set(hand_over);
 }
 
-/// Writes all queued lines, before the process ends.
+/// How long the end of a process waits until its lines are written.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// Writes all queued lines, before the process ends. Does not wait for a disk that does not
+/// respond.
 pub fn flush() {
     let known: Vec<_> = lock(&KNOWN).iter().filter_map(Weak::upgrade).collect();
-    known.iter().for_each(|output| output.queue().empty(&**output));
+    if known.iter().all(|output| output.queue().is_empty()) {
+        return;
+    }
+    let (done, is_done) = mpsc::channel();
+    let write = move || {
+        known.iter().for_each(|output| output.queue().empty(&**output));
+        let _ = done.send(());
+    };
+    // Without a thread the lines are lost.
+    if thread::Builder::new().name("weir: last lines".to_owned()).spawn(write).is_ok() {
+        let _ = is_done.recv_timeout(LAST_LINES);
+    }
 }
 
 /// A file that lines are written to.
@@ -119,6 +136,12 @@ impl WriteQueue {
         let out = then();
         drop(writing);
         out
+    }
+
+    /// Whether no lines wait, and none are being written.
+    fn is_empty(&self) -> bool {
+        let is_free = self.writing.try_lock().is_ok();
+        is_free && lock(&self.waiting).lines.is_empty()
     }
 
     fn empty(&self, output: &dyn Output) {

@@ -98,7 +98,7 @@ pub fn serve(mut assignment: Assignment) -> i32 {
     // Only the loops hold the sockets, so that sockets that they leave are closed.
     let cycle = Arc::new(assignment.cycle.clone());
     assignment.cycle.sockets = Sockets::default();
-    match LoopParts::new(assignment).run(cycle) {
+    let code = match LoopParts::new(assignment).run(cycle) {
         Ok(()) => {
             log!(log, Notice, None, "exit");
             0
@@ -111,7 +111,10 @@ pub fn serve(mut assignment: Assignment) -> i32 {
             log!(log, Alert, None, "loop 0 of a worker process ended {}", Cause(&e));
             BROKEN
         }
-    }
+    };
+    weir_log::flush();
+    weir_log::never_wait(None);
+    code
 }
 
 /// How long the end of a process waits for its file operations.
@@ -210,7 +213,6 @@ impl LoopParts {
             let _ = thread.join();
         }
         self.settle_files();
-        weir_log::flush();
         Ok(())
     }
 
@@ -443,17 +445,15 @@ fn steal_group(config: &Config, log: &Log) -> Option<StealGroup> {
     StealGroup::new(config.threads).inspect_err(failed).ok()
 }
 
-/// Runs a loop. Its log writes go to the file pool, so that the loop does not wait for files.
+/// Runs a loop. Log writes of its thread go to the file pool from now on. So the loop does not
+/// wait for files, nor does its end.
 fn serve_on(own: &mut Loop, turns: &mut Turns) -> io::Result<()> {
-    let handle = own.handle();
+    let pool = own.handle().files().default_pool().clone();
     weir_log::never_wait(Some(Box::new(move |path, job| {
         let path = path.to_owned();
-        let write = move || file_operation("write", &*path, job);
-        handle.files().hand_over(Rank::Write, write)
+        pool.hand_over(Rank::Write, move || file_operation("write", &*path, job))
     })));
-    let ended = own.run(turns);
-    weir_log::never_wait(None);
-    ended
+    own.run(turns)
 }
 
 /// Ends a loop. Its requests end first and write their log lines.

@@ -9,7 +9,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,8 +30,6 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// A loop that becomes free within this time after `worker_shutdown_timeout` closes its connections
 /// itself.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long the end of the process waits for lines of its logs.
-const LAST_LINES: Duration = Duration::from_secs(1);
 /// Added to the bell's counter if the worker is to end.
 const ENDS: u64 = 1 << 32;
 
@@ -184,15 +182,7 @@ impl StallWatch {
             None,
             "process {own} ends after worker_shutdown_timeout, with loop {index} in one turn for {seconds} s: {what}"
         );
-        // The disk of a log may block.
-        let (done, is_done) = mpsc::channel();
-        let flush = move || {
-            weir_log::flush();
-            let _ = done.send(());
-        };
-        if thread::Builder::new().spawn(flush).is_ok() {
-            let _ = is_done.recv_timeout(LAST_LINES);
-        }
+        weir_log::flush();
         std::process::exit(BROKEN);
     }
 
