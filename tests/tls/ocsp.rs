@@ -1,11 +1,12 @@
 //! OCSP responders, asked about the server's certificates and about clients'. The responder is
 //! weir, too: OpenSSL made its answers.
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
-use weir_testkit::{Server, examples, until};
+use weir_testkit::{NameRecord, NameReply, Server, examples, name_server, until};
 
 use super::anybody::Anybody;
 use super::{NAME, Tls, WEIR, conf, dir, showing, start};
@@ -117,6 +118,28 @@ fn clients_are_asked_about() {
         }
         server.wait_log(&format!("client SSL certificate verify error: {fault}"), 2);
     }
+}
+
+#[test]
+fn a_silent_address_of_a_responder_leaves_time_for_another() {
+    let silent = Ipv4Addr::new(127, 0, 0, 2);
+    let names = name_server(move |_| {
+        let addresses = [silent, Ipv4Addr::LOCALHOST].map(NameRecord::Address);
+        NameReply::Records(60, addresses.to_vec())
+    });
+    let inside = CLIENTS.replace("//127.0.0.1:", "//ocsp.test:");
+    let inside = format!(
+        "resolver 127.0.0.1:{names} ipv6=off; client_header_timeout 4s;
+        error_page 495 =200 /; {inside}"
+    );
+    let server = start(&responder("client-good.ocsp"), &inside);
+    let _accepts_nothing = TcpListener::bind((silent, server.port_at(1))).unwrap();
+    let client = showing("client.pem", "client.key");
+    // Each look-up begins with another address.
+    for _ in 0..2 {
+        assert_eq!(Tls::connect(&server, &client, NAME).text("/"), "SUCCESS");
+    }
+    server.wait_log("OCSP responder timed out (110: Connection timed out)", 1);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Sends an OCSP request: HTTP/1.0, to one address of the responder after another.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use weir_engine::{Chain, ConnectOptions, Handle, Patience};
@@ -80,15 +80,22 @@ impl OcspFetch<'_> {
     /// Sends a request. Returns the response and the address it came from. Failures are logged.
     pub async fn run(&self, handle: &Handle, request: &[u8]) -> Option<(Vec<u8>, PeerAddress)> {
         let head = self.head(request);
-        for address in self.addresses(handle).await? {
-            match self.ask(handle, &address, &head).await {
-                Ok(answer) => return Some((answer, address)),
+        let addresses = self.addresses(handle).await?;
+        for (address, left) in addresses.iter().zip((1..=addresses.len()).rev()) {
+            // One that is silent leaves time for the others.
+            let time = self.time_left(handle) / u32::try_from(left).unwrap_or(u32::MAX);
+            match self.ask(handle, address, &head, handle.now() + time).await {
+                Ok(answer) => return Some((answer, address.clone())),
                 Err(failure) => {
-                    self.log_failure(Level::Error, format_args!("{failure}"), Some(&address));
+                    self.log_failure(Level::Error, format_args!("{failure}"), Some(address));
                 }
             }
         }
         None
+    }
+
+    fn time_left(&self, handle: &Handle) -> Duration {
+        self.until.saturating_duration_since(handle.now())
     }
 
     fn head(&self, request: &[u8]) -> Vec<u8> {
@@ -114,7 +121,8 @@ impl OcspFetch<'_> {
             return (!addresses.is_empty()).then(|| addresses.clone());
         };
         let resolver = Resolvers::of_loop().of(resolver);
-        match resolver.resolve(handle, host, self.look_up.timeout).await {
+        let timeout = self.look_up.timeout.min(self.time_left(handle));
+        match resolver.resolve(handle, host, timeout).await {
             Ok(found) => Some(found.addresses.iter().map(|ip| self.responder.at(*ip)).collect()),
             Err(why) => {
                 let text = format_args!("{host} could not be resolved ({why})");
@@ -129,16 +137,17 @@ impl OcspFetch<'_> {
         handle: &Handle,
         address: &PeerAddress,
         head: &[u8],
+        until: Instant,
     ) -> Result<Vec<u8>, FetchError> {
-        let options = ConnectOptions { deadline: Some(self.until), ..ConnectOptions::default() };
+        let options = ConnectOptions { deadline: Some(until), ..ConnectOptions::default() };
         let to = address.to_any().map_err(|error| FetchError::Io("connect()", error))?;
         let stream = handle.connect(&to, &options).await;
         let stream = stream.map_err(|error| FetchError::Io("connect()", error))?;
         let mut chain = Chain::new();
         chain.push(head.to_vec());
-        let sent = stream.send(&mut chain, Patience::Until(self.until)).await;
+        let sent = stream.send(&mut chain, Patience::Until(until)).await;
         sent.map_err(|error| FetchError::Io("send()", error))?;
-        stream.set_deadline(Some(self.until));
+        stream.set_deadline(Some(until));
         receive(&Wire::from(stream)).await
     }
 
