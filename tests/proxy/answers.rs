@@ -403,3 +403,42 @@ fn rules_for_cookies_and_redirects_know_the_answers_lines() {
     assert_eq!(answer.header("Refresh"), Some("1; url=http://outer/shop/b/y"));
     assert_eq!(answer.header("X-Flag"), Some("secure"));
 }
+
+/// The next server gets none of the answer that has sent the request to it, and a page of this server is no
+/// request to a server.
+#[test]
+fn a_request_that_goes_elsewhere_takes_no_answer_along() {
+    let up = upstream(|talk| {
+        loop {
+            let head = talk.head();
+            let target = head.split(' ').nth(1).unwrap_or_default();
+            match target.strip_prefix("/to") {
+                Some(to) => {
+                    talk.say(format!("HTTP/1.1 200 OK\r\nX-Accel-Redirect: {to}\r\n"));
+                    talk.say("X-Secret: s\r\nSet-Cookie: c=s\r\nContent-Length: 0\r\n\r\n");
+                }
+                None if head.is_empty() => return,
+                None => talk.ok(&head),
+            }
+        }
+    });
+    let server = start(
+        "proxy_cache_path %%DIR%%/cache keys_zone=z:1m;",
+        &format!(
+            "proxy_set_header X-Of-Before $upstream_http_x_secret$upstream_cookie_c;
+             location / {{ proxy_pass http://127.0.0.1:{up}; }}
+             location /kept {{
+                 proxy_pass http://127.0.0.1:{up};
+                 proxy_cache z;
+                 proxy_cache_key k$upstream_http_x_secret;
+                 proxy_cache_valid 1m;
+                 add_header X-Cache $upstream_cache_status;
+             }}
+             location /page {{ return 200 \"$upstream_http_x_secret $upstream_status|$proxy_host|\"; }}"
+        ),
+    );
+    assert!(!server.get("/to/next").body().contains("X-Of-Before"));
+    assert_eq!(server.get("/to/kept").header("X-Cache"), Some("MISS"));
+    assert_eq!(server.get("/kept").header("X-Cache"), Some("HIT"));
+    assert_eq!(server.get("/to/page").body(), "s 200||");
+}

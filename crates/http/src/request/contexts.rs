@@ -89,6 +89,7 @@ impl Contexts {
     /// declare to survive.
     pub fn redirected(&mut self) {
         (self.realpath, self.gzip_ratio) = (None, None);
+        self.upstream.redirected();
         self.slots.retain(|slot| slot.key.survives_redirect());
     }
 }

@@ -211,6 +211,20 @@ impl UpstreamContext {
         *length = Length::None;
     }
 
+    /// Clears what describes an earlier server's answer, since the request is passed on anew.
+    pub fn begin(&mut self) {
+        (self.cached, self.ask_with_get) = (false, false);
+        (self.cache, self.current) = (None, None);
+        self.head.clear();
+        self.headers.clear();
+        self.trailers = Headers::default();
+    }
+
+    /// Clears what belongs to a location with `proxy_pass`, since an internal redirect leaves it. The server's answer stays.
+    pub fn redirected(&mut self) {
+        (self.vars, self.length) = (None, Length::None);
+    }
+
     /// Whether the deadline for the head of an answer has passed.
     pub fn is_late(&self, now: Instant) -> bool {
         self.answer_until.is_some_and(|until| until <= now)

@@ -51,9 +51,7 @@ pub async fn serve<P: Protocol>(
     target: Target,
     protocol: &mut P,
 ) -> Step {
-    let context = &mut r.contexts.upstream;
-    (context.cached, context.ask_with_get, context.cache) = (false, false, None);
-    context.current = None;
+    r.contexts.upstream.begin();
     let update = cache::UPDATE.take(&mut r.contexts);
     let mut place = None;
     if passing.caching.is_on() {
