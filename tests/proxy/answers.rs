@@ -442,3 +442,25 @@ fn a_request_that_goes_elsewhere_takes_no_answer_along() {
     assert_eq!(server.get("/kept").header("X-Cache"), Some("HIT"));
     assert_eq!(server.get("/to/page").body(), "s 200||");
 }
+
+/// A server's word about ranges belongs to a body. It stays when it sends the request to a file here.
+#[test]
+fn an_answer_without_a_body_says_nothing_of_ranges() {
+    let up = upstream(|talk| {
+        talk.head();
+        talk.say("HTTP/1.1 200 OK\r\nX-Accel-Redirect: /in/file\r\nAccept-Ranges: none\r\n");
+        talk.say("Content-Length: 0\r\n\r\n");
+    });
+    let server = start(
+        "",
+        &format!(
+            "location / {{ proxy_pass http://127.0.0.1:{up}; }} location /in/ {{ alias %%DIR%%/; }}"
+        ),
+    );
+    server.dir().write("file", "text");
+    let whole = server.get("/");
+    assert_eq!((whole.status, whole.header("Accept-Ranges")), (200, Some("none")));
+    let tag = whole.header("ETag").unwrap();
+    let same = server.ask("GET /", &format!("If-None-Match: {tag}\r\nConnection: close\r\n"), "");
+    assert_eq!((same.status, same.header("Accept-Ranges")), (304, None));
+}

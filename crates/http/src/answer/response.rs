@@ -88,10 +88,9 @@ impl Response {
         self.clear_last_modified();
         self.etag = None;
         self.content_encoding = None;
-        self.allow_ranges = false;
         self.content_type.clear();
         self.charset.clear();
-        self.headers.remove(b"Accept-Ranges");
+        self.refuse_ranges();
     }
 
     /// Removes all headers, since a filter has replaced the answer. nginx: ngx_http_clean_header().
@@ -105,6 +104,11 @@ impl Response {
     /// Prepares for a filter that changes the body: removes the length, and refuses ranges.
     pub fn expect_changes(&mut self) {
         self.content_length = None;
+        self.refuse_ranges();
+    }
+
+    /// Serves no ranges, and removes a server's word that there are some.
+    pub fn refuse_ranges(&mut self) {
         self.allow_ranges = false;
         self.headers.remove(b"Accept-Ranges");
     }

@@ -45,7 +45,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     response.content_type.clear();
     response.content_length = None;
     response.content_encoding = None;
-    response.allow_ranges = false;
+    response.refuse_ranges();
     Ok(())
 }
 
