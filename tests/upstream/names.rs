@@ -109,6 +109,25 @@ fn a_service_has_the_servers_that_its_records_name() {
     assert!(weir_testkit::ask_until(|| origin() == "b"), "{}", server.log());
 }
 
+/// A name that does not exist is asked for again after `valid=`, not after the time that a silent name server is given.
+#[test]
+fn a_name_that_comes_back_serves_again_soon() {
+    let (is_gone, port) = (Arc::new(AtomicBool::new(true)), serve(|_| Some(String::new())));
+    let gone = is_gone.clone();
+    let names = weir_testkit::name_server(move |_| match gone.load(Ordering::SeqCst) {
+        true => NameReply::NoSuchName,
+        false => NameReply::Records(60, vec![NameRecord::Address(Ipv4Addr::LOCALHOST)]),
+    });
+    let upstream = format!(
+        "resolver 127.0.0.1:{names} ipv6=off valid=1s; resolver_timeout 1h;
+         upstream u {{ zone u 64k; server up.test:{port} resolve; }}"
+    );
+    let server = start("worker_processes 1;", &upstream);
+    server.wait_log("up.test could not be resolved (3: Host not found)", 1);
+    is_gone.store(false, Ordering::SeqCst);
+    assert!(weir_testkit::ask_until(|| server.get("/").status == 200), "{}", server.log());
+}
+
 /// Priority, weight and port of one server of a service.
 type ServiceRecord = (u16, u16, u16);
 

@@ -8,6 +8,8 @@ use weir_values::address::{self, Address};
 
 /// The port of DNS.
 const PORT: u16 = 53;
+/// How long a name that does not exist is not asked for again, without `valid=`. As in nginx.
+const ABSENT: Duration = Duration::from_secs(10);
 
 /// One `resolver` line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +25,11 @@ pub struct ResolverConf {
 }
 
 impl ResolverConf {
+    /// How long the answer holds that a name does not exist. Such an answer has no TTL of its own.
+    pub fn absent_for(&self) -> Duration {
+        self.valid.unwrap_or(ABSENT)
+    }
+
     /// Reads `resolver ADDRESS ... [valid=TIME] [ipv4=on|off] [ipv6=on|off]`, in any block.
     pub fn read(d: &Line) -> Result<ResolverConf, Error> {
         let mut resolver =

@@ -115,6 +115,15 @@ impl Dynamic {
         let named = vec![named];
         Dynamic { named, fixed: Vec::new(), resolver: None, timeout, group, recall: None }
     }
+
+    /// How long to wait after a failed lookup. That a name does not exist is an answer, which holds for a
+    /// while. Name servers that cannot answer are left alone for as long as they are waited for.
+    fn pause_after(&self, why: Unresolved) -> Duration {
+        match &self.resolver {
+            Some(resolver) if why == Unresolved::NO_SUCH_NAME => resolver.absent_for(),
+            _ => self.timeout,
+        }
+    }
 }
 
 /// The present peers of each name.
@@ -196,7 +205,7 @@ async fn keep_resolved(
                 if why == Unresolved::NO_SUCH_NAME && publish(dynamic, &known, i, Vec::new()) {
                     remember(dynamic, &known, i, now);
                 }
-                dynamic.timeout
+                dynamic.pause_after(why)
             }
         };
         worker.pause(pause.max(SHORTEST_PAUSE)).await;
