@@ -109,6 +109,30 @@ fn a_service_has_the_servers_that_its_records_name() {
     assert!(weir_testkit::ask_until(|| origin() == "b"), "{}", server.log());
 }
 
+/// A target of a service that cannot be found is named in the log. The other targets serve.
+#[test]
+fn a_target_of_a_service_that_is_not_found_is_told_of() {
+    let port = super::origin::named("a", "");
+    let names = weir_testkit::name_server(move |name| {
+        let service = |target| NameRecord::Service { priority: 1, weight: 1, port, target };
+        match name {
+            "_web._tcp.up.test" => {
+                NameReply::Records(60, vec![service("s.test"), service("none.test")])
+            }
+            "s.test" => NameReply::Records(60, vec![NameRecord::Address(Ipv4Addr::LOCALHOST)]),
+            _ => NameReply::NoSuchName,
+        }
+    });
+    let upstream = format!(
+        "resolver 127.0.0.1:{names} ipv6=off;
+         upstream u {{ zone u 64k; server up.test service=web resolve; }}"
+    );
+    let server = start("worker_processes 1;", &upstream);
+    let text = "none.test could not be resolved (3: Host not found) while resolving service web of up.test";
+    server.wait_log(text, 1);
+    assert!(weir_testkit::ask_until(|| server.get("/").status == 200), "{}", server.log());
+}
+
 /// A name that does not exist is asked for again after `valid=`, not after the time that a silent name server is given.
 #[test]
 fn a_name_that_comes_back_serves_again_soon() {

@@ -278,7 +278,14 @@ async fn peers(worker: &NameUpdater, dynamic: &Dynamic, named: &NamedServer) -> 
                 until = until.min(found.until);
                 all.extend(found.addresses.iter().map(|ip| (service, *ip)));
             }
-            Err(why) => failed = Some(why),
+            Err(why) => {
+                let (name, of) = (&service.target, named.title());
+                let text =
+                    format_args!("{name} could not be resolved ({why}) while resolving {of}");
+                worker.log.write(Level::Error, None, text);
+                // A name that does not exist says more than a name server that does not answer.
+                failed = failed.filter(|_| why != Unresolved::NO_SUCH_NAME).or(Some(why));
+            }
         }
     }
     match failed {
