@@ -127,6 +127,39 @@ fn a_client_that_leaves_is_not_answered() {
     assert!(weir_testkit::until(&server.dir().file("logs"), told), "{}", log());
 }
 
+/// The answer would be kept, so the server that was asked may finish it. If that fails, nobody waits for another one.
+#[test]
+fn for_a_client_that_has_left_no_other_server_is_asked() {
+    let (sender, news) = channel();
+    let (fail, failing) = channel::<()>();
+    let (sender, failing) = (std::sync::Mutex::new(sender), std::sync::Mutex::new(failing));
+    let port = upstream(move |talk| {
+        talk.head();
+        sender.lock().unwrap().send(()).unwrap();
+        let _ = failing.lock().unwrap().recv();
+    });
+    let server = start(
+        &format!(
+            "proxy_cache_path %%DIR%%/cache keys_zone=z:1m; log_format statuses '$status $upstream_status';
+             upstream u {{ server 127.0.0.1:{port}; server 127.0.0.1:{port}; }}"
+        ),
+        "access_log %%DIR%%/statuses.log statuses; error_log %%DIR%%/i.log info;
+         location / { proxy_pass http://u; proxy_cache z; proxy_cache_valid any 1m; }",
+    );
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    news.recv_timeout(weir_testkit::PATIENCE).unwrap();
+    drop(client);
+    server.wait_file("i.log", "client prematurely closed connection", 1);
+    fail.send(()).unwrap();
+    server.wait_file("statuses.log", "499 502\n", 1);
+    assert!(news.try_recv().is_err());
+    // No error is kept for others.
+    drop(fail);
+    assert_eq!(server.get("/").status, 502);
+    assert!(news.try_recv().is_ok());
+}
+
 #[test]
 fn an_answer_that_breaks_off_does_not_look_whole() {
     let port = upstream(|talk| {

@@ -115,6 +115,8 @@ pub struct UpstreamContext {
     pub ask_with_get: bool,
     /// The answer comes from a cache.
     pub cached: bool,
+    /// The client of a cacheable request has left.
+    pub client_left: Cell<bool>,
     /// `$proxy_host` and kin.
     pub vars: Option<std::borrow::Cow<'static, Vars>>,
     /// The framing of the body in the last request to a server.
@@ -196,6 +198,7 @@ impl UpstreamContext {
             cache,
             ask_with_get,
             cached,
+            client_left,
             vars,
             length,
             handshake,
@@ -208,6 +211,7 @@ impl UpstreamContext {
         (*current, *cache, *vars, *handshake) = (None, None, None, None);
         (*times, *answer_until) = (ChosenTimes::default(), None);
         (*ask_with_get, *cached) = (false, false);
+        client_left.set(false);
         *length = Length::None;
     }
 

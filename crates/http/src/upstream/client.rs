@@ -19,30 +19,47 @@ pub enum Waited<T> {
 }
 
 /// Waits for a future, or until the client leaves. The client is not watched if the request goes on
-/// without it: with `..._ignore_client_abort`, `..._store` or a cacheable answer. `doing` is the
-/// present operation with a server, if one was chosen. The future is pinned, since an `async fn`
-/// reserves room for its arguments twice.
+/// without it: with `..._ignore_client_abort` or `..._store`. If the answer is cacheable, the request
+/// goes on as well, but [`has_left`] knows that the client is gone. `doing` is the present operation
+/// with a server, if one was chosen. The future is pinned, since an `async fn` reserves room for its
+/// arguments twice.
 pub async fn wait<T>(
     r: &Request,
     passing: &UpstreamConf,
-    what: Pin<&mut impl Future<Output = T>>,
+    mut what: Pin<&mut impl Future<Output = T>>,
     doing: Option<Doing>,
 ) -> Waited<T> {
-    if !is_watched(r, passing) {
+    let is_watched = is_watched(r, passing);
+    if !is_watched && (goes_on(passing) || has_left(r)) {
         return Waited::For(what.await);
     }
-    match either(what, r.client_left()).await {
+    match either(what.as_mut(), r.client_left()).await {
         Either::Left(out) => Waited::For(out),
-        Either::Right(()) => {
+        Either::Right(()) if is_watched => {
             gone(r, doing);
             Waited::Gone
+        }
+        Either::Right(()) => {
+            r.contexts.upstream.client_left.set(true);
+            gone(r, None);
+            Waited::For(what.await)
         }
     }
 }
 
+/// Whether the client of a cacheable request was seen to leave. No other server is asked for it.
+pub fn has_left(r: &Request) -> bool {
+    r.contexts.upstream.client_left.get()
+}
+
+/// Whether the request goes on without its client, whatever its servers say.
+fn goes_on(passing: &UpstreamConf) -> bool {
+    passing.ignore_client_abort || passing.store.is_some()
+}
+
 /// Whether a client that leaves makes a difference.
 pub fn is_watched(r: &Request, passing: &UpstreamConf) -> bool {
-    !(passing.ignore_client_abort || passing.store.is_some() || r.is_cacheable())
+    !(goes_on(passing) || r.is_cacheable())
 }
 
 fn gone(r: &Request, doing: Option<Doing>) {

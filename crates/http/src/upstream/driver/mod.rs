@@ -31,7 +31,7 @@ use crate::upstream::tls::UpstreamTls;
 use crate::upstream::transport::Transport;
 use crate::upstream::upload::UnsentRequest;
 use crate::upstream::url::Url;
-use crate::upstream::{cache, destination};
+use crate::upstream::{cache, client, destination};
 
 /// The target of a request.
 #[derive(Clone)]
@@ -122,6 +122,9 @@ async fn ask<P: Protocol>(
         if end.is_none() && r.contexts.upstream.is_late(r.event_loop.handle.now() + pause) {
             failure = Fault::Peer(Failure::Timeout).failure();
             end = Some(Step::Status(504));
+        }
+        if client::has_left(r) {
+            (failure, end) = (None, Some(Step::Status(Fault::ClientLeft.status())));
         }
         if let Some(step) = end {
             r.contexts.upstream.answer_until = None;
