@@ -151,7 +151,8 @@ fn watch(
 ) -> io::Result<(Tally, Vec<CpuUse>)> {
     let (mut tally, mut threads) = (Tally::new(), Vec::new());
     let began = schedule.began;
-    let mut reported_at = began;
+    // The run may begin later, once all connections are open. An interrupt ends it before that, too.
+    let mut reported_at = Instant::now();
     loop {
         match messages.recv_timeout(PROGRESS_INTERVAL) {
             Ok(ThreadMessage::Samples(samples)) => watcher.samples(&samples),
@@ -182,7 +183,7 @@ fn thread(
     n: u64,
     done: Arc<AtomicU64>,
 ) -> io::Result<Box<(Tally, CpuUse)>> {
-    let meter = Meter::start();
+    let meter = Rc::new(Cell::new(Meter::start()));
     let mut event_loop = Loop::new(&Options::default())?;
     let h = event_loop.handle();
     let state = Rc::new(ThreadState {
@@ -209,10 +210,19 @@ fn thread(
             Protocol::Http3(n) => streams::spawn::<http3::Sender>(&state, order, n),
         }
     }
+    if state.plan.connect_first.is_some() {
+        h.spawn(measure_from_the_first_request(Rc::clone(&state), Rc::clone(&meter)));
+    }
     event_loop.run(&mut TurnCounter { state: Rc::clone(&state), done })?;
     state.hand_over(state.samples.take());
-    let cpu = meter.stop();
+    let cpu = meter.get().stop();
     Ok(Box::new((state.tally.replace(Tally::new()), cpu)))
+}
+
+/// Connections that were opened before the first request are no part of the measurement.
+async fn measure_from_the_first_request(state: Rc<ThreadState>, meter: Rc<Cell<Meter>>) {
+    state.h.sleep_until(state.schedule.began).await;
+    meter.set(Meter::start());
 }
 
 /// Publishes a thread's count of completed requests after each turn.

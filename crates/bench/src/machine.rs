@@ -24,6 +24,7 @@ impl CpuUse {
 }
 
 /// Measures the CPU use of the calling thread.
+#[derive(Clone, Copy)]
 pub(crate) struct Meter {
     began: Instant,
     busy: Duration,

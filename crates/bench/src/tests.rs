@@ -136,6 +136,15 @@ fn a_kept_connection_closed_by_the_server_counts_apart() {
 }
 
 #[test]
+fn connections_before_the_first_request_are_not_measured() {
+    let mut plan = plan(answers(OK), 40, 4);
+    plan.connect_first = Some(Duration::from_millis(50));
+    let run = outcome(&plan);
+    assert_eq!(run.threads.len(), 2);
+    assert!(run.threads.iter().all(|thread| thread.wall <= run.elapsed), "{run:?}");
+}
+
+#[test]
 fn an_open_loop_counts_from_the_intended_start() {
     // One connection, 20 ms per response, 100 requests due per second: the queue grows.
     let address = server(|mut stream| {
@@ -275,4 +284,19 @@ fn an_interrupted_run_reports_its_results() {
     let run = run(&plan(address, 100, 3), &mut Impatient(0)).unwrap();
     assert!(run.interrupted);
     assert_eq!((run.tally.requests(), run.tally.errors()), (3, 0));
+}
+
+#[test]
+fn an_interrupt_does_not_wait_for_connections_before_the_first_request() {
+    struct Impatient;
+    impl RunWatcher for Impatient {
+        fn interrupts(&mut self) -> bool {
+            true
+        }
+    }
+    let mut plan = plan(answers(OK), 4, 2);
+    plan.connect_first = Some(Duration::from_secs(5));
+    let run = run(&plan, &mut Impatient).unwrap();
+    assert!(run.interrupted);
+    assert_eq!((run.tally.requests(), run.tally.errors()), (0, 0));
 }
