@@ -16,24 +16,25 @@ pub(super) struct Answer {
     /// The bytes received of the current field section.
     section: Vec<u8>,
     status: Option<u16>,
+    /// The response is to a HEAD, so that it may announce a body that it does not have.
+    is_to_head: bool,
     /// The announced length of the body, and the bytes received of it.
     length: Option<u64>,
     received: u64,
 }
 
-impl Default for Answer {
-    fn default() -> Answer {
+impl Answer {
+    pub(super) fn new(is_to_head: bool) -> Answer {
         Answer {
             frames: RequestFrames::new(Role::Client, LONGEST_FIELDS),
             section: Vec::new(),
             status: None,
+            is_to_head,
             length: None,
             received: 0,
         }
     }
-}
 
-impl Answer {
     /// Parses received bytes of the stream.
     pub(super) fn read(&mut self, id: StreamId, mut bytes: &[u8]) -> Result<(), Malformed> {
         while !bytes.is_empty() {
@@ -56,8 +57,10 @@ impl Answer {
     /// Ends the response. Returns the status.
     pub(super) fn end(&self) -> Result<u16, Malformed> {
         self.frames.finish().map_err(|_| Malformed)?;
-        // A response to HEAD announces a body that it does not have.
-        if self.length.is_some_and(|length| length != self.received && self.received > 0) {
+        // RFC 9114, section 4.1.2. A 304 announces the body of a 200.
+        let has_no_body = self.is_to_head || self.status == Some(304);
+        let expected = if has_no_body { Some(0) } else { self.length };
+        if expected.is_some_and(|length| length != self.received) {
             return Err(Malformed);
         }
         self.status.ok_or(Malformed)
@@ -86,5 +89,39 @@ impl Answer {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_proto::http3::{frame, qpack};
+
+    use super::*;
+
+    /// Whether a response of this head and of these bytes of a body is complete.
+    fn is_whole(status: &str, length: &str, body: &[u8], is_to_head: bool) -> bool {
+        let mut bytes = Vec::new();
+        let begin = frame::leave_headers_head(&mut bytes);
+        qpack::begin_section(&mut bytes);
+        qpack::field(b":status", status.as_bytes(), &mut bytes);
+        qpack::field(b"content-length", length.as_bytes(), &mut bytes);
+        frame::finish_headers(&mut bytes, begin);
+        if !body.is_empty() {
+            frame::write_data_head(body.len() as u64, &mut bytes);
+            bytes.extend_from_slice(body);
+        }
+        let id = StreamId::new(quinn_proto::Side::Client, quinn_proto::Dir::Bi, 0);
+        let mut answer = Answer::new(is_to_head);
+        answer.read(id, &bytes).is_ok() && answer.end().is_ok()
+    }
+
+    #[test]
+    fn a_body_of_another_length_is_no_answer() {
+        assert!(is_whole("200", "5", b"hello", false));
+        for body in [&b""[..], b"hell", b"hello!"] {
+            assert!(!is_whole("200", "5", body, false), "{body:?}");
+        }
+        assert!(is_whole("200", "5", b"", true) && is_whole("304", "5", b"", false));
+        assert!(!is_whole("200", "5", b"hello", true));
     }
 }

@@ -99,7 +99,7 @@ impl Multiplexed for Sender {
         let mut stream = Stream { connection, id: connection.stream().await?, is_over: false };
         let sent = Instant::now();
         connection.send(stream.id, due.call).await?;
-        let (mut answer, mut is_first) = (Answer::default(), true);
+        let (mut answer, mut is_first) = (Answer::new(due.call.is_head), true);
         while let Some(bytes) = connection.receive(stream.id).await? {
             if std::mem::take(&mut is_first) {
                 note(&mut state.tally.borrow_mut().first_byte, sent.elapsed());
