@@ -62,13 +62,12 @@ impl ConnectionLoop {
 
     async fn serve(&mut self, start: Start) {
         let state = Rc::clone(&self.state);
-        let Some(DueRequest { call, began, now }) = state.begin(start, self.free_since).await
-        else {
+        let Some(DueRequest { call, began }) = state.begin(start, self.free_since).await else {
             return;
         };
         let more = self.batch();
         let mut left = 1 + more;
-        if let Err(failure) = self.exchange(call, began, now, &mut left).await {
+        if let Err(failure) = self.exchange(call, began, &mut left).await {
             self.connection = None;
             state.failed(failure, left).await;
         }
@@ -88,7 +87,6 @@ impl ConnectionLoop {
         &mut self,
         call: &PreparedRequest,
         began: Instant,
-        now: Instant,
         left: &mut u64,
     ) -> Result<(), RequestFailure> {
         let state = Rc::clone(&self.state);
@@ -97,11 +95,12 @@ impl ConnectionLoop {
         if !had_line {
             self.connect(call.peer).await?;
         }
-        let sent = if had_line { now } else { Instant::now() };
         let Some(connection) = &mut self.connection else { return Err(RequestFailure::Connect) };
         connection.wire.set_timeout(Some(state.plan.timeout));
         let was_kept = std::mem::replace(&mut connection.is_kept, true);
-        send(&connection.wire, call, *left, closes).await?;
+        let sent = send(&connection.wire, call, *left, closes).await;
+        sent.map_err(|failure| as_failure(failure, was_kept))?;
+        let sent = Instant::now();
         let mut first = true;
         while *left > 0 {
             let before = self.reader.received;

@@ -32,7 +32,8 @@ pub struct Tally {
     pub connect: Histogram<u64>,
     /// Time of TLS handshakes. Nanoseconds.
     pub handshake: Histogram<u64>,
-    /// Time from the last byte sent to the first byte received. Nanoseconds.
+    /// Time from the last byte sent to the first byte received; over HTTP/2 from the start of
+    /// sending. Nanoseconds.
     pub first_byte: Histogram<u64>,
     /// How late requests were sent although a connection was free: the client's fault. Open loop
     /// only; nanoseconds.

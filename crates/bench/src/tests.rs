@@ -5,8 +5,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use crate::{
-    Closing, LoadPlan, Pace, RequestFailure, RunOutcome, RunProgress, RunWatcher, Sample, Url,
-    json, run, svg, text,
+    Closing, LoadPlan, Pace, RequestFailure, RequestShape, RunOutcome, RunProgress, RunWatcher,
+    Sample, Url, json, run, svg, text,
 };
 
 mod secure;
@@ -133,6 +133,54 @@ fn a_kept_connection_closed_by_the_server_counts_apart() {
     });
     let run = outcome(&plan(address, 4, 1));
     assert_eq!((run.tally.requests(), failures(&run, RequestFailure::ClosedKept)), (2, 2));
+}
+
+/// More bytes than the sockets of both ends buffer.
+const LONG_BODY: usize = 32 << 20;
+
+fn plan_of_long_bodies(address: SocketAddr, requests: u64) -> LoadPlan {
+    let url = Url::parse("http://a.a/").unwrap();
+    let shape = RequestShape { body: vec![b'x'; LONG_BODY], ..RequestShape::default() };
+    let to = address.into();
+    let plans = LoadPlan::new(&[url], &shape, Some(&to), None).unwrap();
+    LoadPlan { requests: Some(requests), ..plans }
+}
+
+/// Reads a head and a long body.
+fn read_long_body(stream: &mut TcpStream) {
+    let (mut seen, mut piece) = (0, vec![0; 1 << 20]);
+    while seen < LONG_BODY {
+        match stream.read(&mut piece) {
+            Ok(n @ 1..) => seen += n,
+            _ => return,
+        }
+    }
+}
+
+#[test]
+fn the_first_byte_counts_from_the_end_of_sending() {
+    let address = server(|mut stream| {
+        #[allow(clippy::disallowed_methods, reason = "a server that is slow is what is tested")]
+        std::thread::sleep(Duration::from_millis(300));
+        read_long_body(&mut stream);
+        let _ = stream.write_all(OK);
+        let _ = stream.read(&mut [0; 4096]);
+    });
+    let run = outcome(&plan_of_long_bodies(address, 1));
+    assert_eq!(run.tally.requests(), 1, "{}", text(&run));
+    let first_byte = run.tally.first_byte.max() as f64 / 1e6;
+    assert!(first_byte < run.tally.log2.max() / 2.0, "{}", text(&run));
+}
+
+#[test]
+fn a_kept_connection_that_closes_while_a_request_is_sent_counts_apart() {
+    let address = server(|mut stream| {
+        read_long_body(&mut stream);
+        let _ = stream.write_all(OK);
+        let _ = stream.read(&mut [0; 4096]);
+    });
+    let run = outcome(&plan_of_long_bodies(address, 2));
+    assert_eq!((run.tally.requests(), failures(&run, RequestFailure::ClosedKept)), (1, 1));
 }
 
 #[test]

@@ -63,7 +63,6 @@ pub(crate) struct DueRequest<'a> {
     pub(crate) call: &'a PreparedRequest,
     /// Start of its latency: in an open loop its due time, otherwise the time it is sent.
     pub(crate) began: Instant,
-    pub(crate) now: Instant,
 }
 
 impl ThreadState {
@@ -81,7 +80,7 @@ impl ThreadState {
         }
         let calls = &self.plan.calls;
         let call = calls.get(start.number as usize % calls.len().max(1))?;
-        Some(DueRequest { call, began, now })
+        Some(DueRequest { call, began })
     }
 
     /// Connects, and completes a TLS handshake if the peer has TLS.

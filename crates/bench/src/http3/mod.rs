@@ -97,8 +97,8 @@ impl Multiplexed for Sender {
     ) -> Result<(), ExchangeError> {
         let connection = &*self.0.0;
         let mut stream = Stream { connection, id: connection.stream().await?, is_over: false };
-        let sent = Instant::now();
         connection.send(stream.id, due.call).await?;
+        let sent = Instant::now();
         let (mut answer, mut is_first) = (Answer::new(due.call.is_head), true);
         while let Some(bytes) = connection.receive(stream.id).await? {
             if std::mem::take(&mut is_first) {
