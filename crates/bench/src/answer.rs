@@ -204,20 +204,22 @@ fn meaning(
     head: &ResponseHead,
     buf: &[u8],
 ) -> Result<(CompleteResponse, ResponseFraming), RequestFailure> {
-    let value = |id| head.header(id).map(|header| header.value.of(buf));
+    let values = |id| {
+        let fields = head.headers.iter().filter(move |header| header.id == id);
+        fields.map(|header| header.value.of(buf))
+    };
     let says = |word: &[u8]| {
-        value(HeaderId::Connection).is_some_and(|v| {
-            v.split(|b| *b == b',').any(|part| part.trim_ascii().eq_ignore_ascii_case(word))
-        })
+        let mut parts = values(HeaderId::Connection).flat_map(|v| v.split(|b| *b == b','));
+        parts.any(|part| part.trim_ascii().eq_ignore_ascii_case(word))
     };
     let keep_alive = match head.version {
         Version::Http11 => !says(b"close"),
         _ => says(b"keep-alive"),
     };
-    let coding = value(HeaderId::TransferEncoding);
-    let mut lengths = head.headers.iter().filter(|header| header.id == HeaderId::ContentLength);
-    let first = lengths.next().map(|header| header.value.of(buf));
-    if lengths.any(|other| Some(other.value.of(buf)) != first) {
+    let coding = values(HeaderId::TransferEncoding).next();
+    let mut lengths = values(HeaderId::ContentLength);
+    let first = lengths.next();
+    if lengths.any(|other| Some(other) != first) {
         return Err(RequestFailure::Malformed);
     }
     let framing = match (coding, head.content_length(buf)) {

@@ -135,6 +135,20 @@ fn a_kept_connection_closed_by_the_server_counts_apart() {
     assert_eq!((run.tally.requests(), failures(&run, RequestFailure::ClosedKept)), (2, 2));
 }
 
+#[test]
+fn each_connection_line_of_an_answer_is_read() {
+    // Answers once and closes when the next request arrives.
+    let address = server(|mut stream| {
+        let mut piece = [0; 4096];
+        let _ = stream.read(&mut piece);
+        let lines = "Connection: x\r\nConnection: y, close\r\nContent-Length: 0\r\n\r\n";
+        let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n{lines}").as_bytes());
+        let _ = stream.read(&mut piece);
+    });
+    let run = outcome(&plan(address, 4, 1));
+    assert_eq!((run.tally.requests(), run.tally.errors()), (4, 0), "{}", text(&run));
+}
+
 /// More bytes than the sockets of both ends buffer.
 const LONG_BODY: usize = 32 << 20;
 
