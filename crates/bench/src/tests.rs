@@ -198,6 +198,14 @@ fn a_kept_connection_that_closes_while_a_request_is_sent_counts_apart() {
 }
 
 #[test]
+fn a_server_that_never_answers_is_not_blamed_on_the_client() {
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let run = outcome(&LoadPlan { pace: Pace::Open { rate: 200.0 }, ..plan(gone, 20, 4) });
+    assert_eq!((run.tally.requests(), failures(&run, RequestFailure::Refused)), (0, 20));
+    assert!(!text(&run).contains("this client was in the way"), "{}", text(&run));
+}
+
+#[test]
 fn connections_before_the_first_request_are_not_measured() {
     let mut plan = plan(answers(OK), 40, 4);
     plan.connect_first = Some(Duration::from_millis(50));

@@ -110,7 +110,8 @@ pub(crate) fn warnings(run: &RunOutcome) -> Vec<String> {
     let tally = &run.tally;
     if let Some(rate) = run.rate {
         let lag = tally.lag.value_at_percentile(99.0) as f64 / 1e6;
-        if lag > tally.percentile(99.0) * MUCH_LAG {
+        // Without answers there is no latency to compare it with.
+        if tally.requests() > 0 && lag > tally.percentile(99.0) * MUCH_LAG {
             all.push(format!(
                 "1 in 100 requests left {lag:.3} ms late: this client was in the way"
             ));
