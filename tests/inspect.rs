@@ -4,6 +4,7 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
 use weir_testkit::{Client, Dir, Oracle, Process, Server, ask_until, free_port, run};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -345,4 +346,31 @@ fn a_thread_that_works_has_a_line_of_its_own() {
     });
     assert!(told, "{text}");
     assert!(said(server.port(), &["--json"]).contains("\"tid\": "));
+}
+
+/// A long look ends at once, with what was seen so far.
+#[test]
+fn an_interrupt_ends_a_long_look() {
+    let server = Server::start(
+        WEIR,
+        "events { } http { server { listen 127.0.0.1:%%PORT%%; return 200 x; } }",
+    );
+    for signal in [Signal::INT, Signal::TERM] {
+        let out = std::fs::File::create(server.dir().file("out")).unwrap();
+        let mut command = Command::new(WEIR);
+        let port = server.port().to_string();
+        command.args(["inspect", &port, "--secs", "3600", "--watch"]).stdout(out);
+        let mut inspect = Process::start(&mut command);
+        // It has blocked the signals before it looks.
+        let status = format!("/proc/{}/status", inspect.pid());
+        let is_looking = || {
+            let status = std::fs::read_to_string(&status).unwrap();
+            let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+            u64::from_str_radix(blocked.trim(), 16).unwrap() != 0
+        };
+        assert!(ask_until(is_looking));
+        inspect.signal(signal);
+        assert_eq!(inspect.wait().code(), Some(0));
+        assert!(server.dir().read("out").contains("weir on 127.0.0.1:"));
+    }
 }

@@ -115,7 +115,8 @@ fn run(options: &Options) -> Result<(), InspectError> {
         }
         let mut interrupted = false;
         let report = measure(&found, time, |pause| {
-            interrupted |= matches!(signals.wait(Some(pause)), Ok(Some(_)));
+            interrupted = matches!(signals.wait(Some(pause)), Ok(Some(_)));
+            !interrupted
         });
         let text = if options.json { report.json() + "\n" } else { report.text() };
         let clear = if options.watch && !options.json { "\x1b[H\x1b[2J" } else { "" };

@@ -28,11 +28,12 @@ struct Usage {
     switches: BTreeMap<i32, u64>,
 }
 
-/// Measures over an interval. `pause` waits between two samples.
+/// Measures over an interval. `pause` waits between two samples. If it returns false, the interval
+/// ends there.
 pub(crate) fn measure(
     found: &[ListeningServer],
     time: Duration,
-    mut pause: impl FnMut(Duration),
+    mut pause: impl FnMut(Duration) -> bool,
 ) -> Report {
     let began = Instant::now();
     let handed: Vec<Vec<ServerProcess>> = found.iter().map(handed).collect();
@@ -50,10 +51,9 @@ pub(crate) fn measure(
         {
             *most = (*most).max(Datagrams::at(at.address.port()).map_or(0, |now| now.waiting));
         }
-        if began.elapsed() >= time {
+        if began.elapsed() >= time || !pause(SAMPLE_INTERVAL) {
             break;
         }
-        pause(SAMPLE_INTERVAL);
     }
     let seconds = began.elapsed().as_secs_f64().max(0.001);
     let grown = overflows.zip(self::overflows()).map(|(then, now)| now.saturating_sub(then));
