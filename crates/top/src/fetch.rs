@@ -3,9 +3,12 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use weir_tls::{
     CertificateTrust, ConnectionProgress, HandshakeError, TlsClient, TlsConnection, TlsError,
     TrustError,
@@ -23,6 +26,8 @@ pub(crate) struct SnapshotSource {
     host: String,
     /// The paths to try, until one has answered with a snapshot.
     paths: Vec<String>,
+    /// How long an answer may take, from the connect to its last byte.
+    patience: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +92,7 @@ impl fmt::Display for FetchError {
 
 /// The paths to try if the user names none.
 const DEFAULT_PATHS: &[&str] = &["/", "/panel", "/dashboard", "/status", "/weir_status"];
-const TIMEOUT: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest answer in bytes. A snapshot of hundreds of loops is far smaller.
 const LONGEST: u64 = 64 << 20;
 
@@ -104,6 +109,7 @@ impl SnapshotSource {
                 tls: None,
                 host: "localhost".into(),
                 paths,
+                patience: PATIENCE,
             });
         }
         let secured = text.strip_prefix("https://");
@@ -128,7 +134,8 @@ impl SnapshotSource {
             }
         };
         let paths = if path.len() > 1 { vec![path.to_owned()] } else { usual() };
-        Ok(SnapshotSource { transport: Transport::Tcp(address.clone()), tls, host: address, paths })
+        let (transport, host) = (Transport::Tcp(address.clone()), address);
+        Ok(SnapshotSource { transport, tls, host, paths, patience: PATIENCE })
     }
 
     /// Fetches a snapshot. Once a path has one, the other paths are no longer tried.
@@ -156,9 +163,10 @@ impl SnapshotSource {
             Transport::Tcp(address) => {
                 let mut all = address.to_socket_addrs().map_err(|e| failed(address, e))?;
                 let to = all.next().ok_or_else(|| FetchError::NoAddress(address.clone()))?;
-                let stream =
-                    TcpStream::connect_timeout(&to, TIMEOUT).map_err(|e| failed(address, e))?;
-                let _ = stream.set_read_timeout(Some(TIMEOUT));
+                let until = Instant::now() + self.patience;
+                let stream = TcpStream::connect_timeout(&to, self.patience)
+                    .map_err(|e| failed(address, e))?;
+                let stream = Bounded { stream, until };
                 match &self.tls {
                     None => exchange(stream, &request).map_err(|e| failed(address, e)),
                     Some(client) => {
@@ -172,11 +180,65 @@ impl SnapshotSource {
                 }
             }
             Transport::Unix(path) => {
-                let stream = UnixStream::connect(path).map_err(|e| failed(path, e))?;
-                let _ = stream.set_read_timeout(Some(TIMEOUT));
-                exchange(stream, &request).map_err(|e| failed(path, e))
+                let until = Instant::now() + self.patience;
+                let stream = connect_unix(path, self.patience).map_err(|e| failed(path, e))?;
+                exchange(Bounded { stream, until }, &request).map_err(|e| failed(path, e))
             }
         }
+    }
+}
+
+/// Connects to a socket. A full accept queue blocks connect(2): unix(7).
+fn connect_unix(path: &str, patience: Duration) -> io::Result<UnixStream> {
+    let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+    let connected = rustix::net::connect(&socket, &SocketAddrUnix::new(path)?);
+    connected.map_err(|e| timed_out(e.into()))?;
+    Ok(socket.into())
+}
+
+/// A stream whose reads and writes end at one time, however many there are. A server that sends a
+/// byte now and then cannot hold up its reader.
+struct Bounded<S> {
+    stream: S,
+    until: Instant,
+}
+
+impl<S: AsFd> Bounded<S> {
+    /// The next read or write ends in time.
+    fn bound(&self, which: Timeout) -> io::Result<()> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(set_socket_timeout(&self.stream, which, Some(left))?)
+    }
+}
+
+impl<S: Read + AsFd> Read for Bounded<S> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.bound(Timeout::Recv)?;
+        self.stream.read(into).map_err(timed_out)
+    }
+}
+
+impl<S: Write + AsFd> Write for Bounded<S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bound(Timeout::Send)?;
+        self.stream.write(bytes).map_err(timed_out)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// A socket reports its timeout as a call that would block: socket(7).
+fn timed_out(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
     }
 }
 
@@ -192,17 +254,19 @@ fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<(u16, Ve
 
 /// A blocking TLS connection.
 struct TlsStream {
-    stream: TcpStream,
+    stream: Bounded<TcpStream>,
     tls: TlsConnection,
     /// Decrypted bytes that are not read yet.
     plain: Vec<u8>,
+    /// Nothing more is read: the server has said so, or has closed.
+    over: bool,
 }
 
 impl TlsStream {
     /// Completes the handshake.
-    fn open(stream: TcpStream, client: &TlsClient) -> io::Result<TlsStream> {
+    fn open(stream: Bounded<TcpStream>, client: &TlsClient) -> io::Result<TlsStream> {
         let tls = TlsConnection::client(client).map_err(io::Error::other)?;
-        let mut secured = TlsStream { stream, tls, plain: Vec::new() };
+        let mut secured = TlsStream { stream, tls, plain: Vec::new(), over: false };
         while secured.advance()? == ConnectionProgress::Handshake {
             if secured.receive()? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -231,12 +295,10 @@ impl TlsStream {
 
 impl Read for TlsStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        while self.plain.is_empty() {
+        while self.plain.is_empty() && !self.over {
             // A truncated answer is not valid JSON, so a missing close_notify is accepted as the
             // end.
-            if self.receive()? == 0 || self.advance()? == ConnectionProgress::Closed {
-                break;
-            }
+            self.over = self.receive()? == 0 || self.advance()? == ConnectionProgress::Closed;
         }
         let n = self.plain.len().min(into.len());
         into.iter_mut().zip(self.plain.drain(..n)).for_each(|(to, byte)| *to = byte);
@@ -280,5 +342,40 @@ mod tests {
         assert_eq!(unix.transport, Transport::Unix("/run/weir.sock".into()));
         assert_eq!(unix.paths, ["/panel"]);
         assert!(read("https:///").is_err() && read("http:///x").is_err());
+    }
+
+    #[test]
+    fn an_answer_that_trickles_ends_in_time() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = listener.local_addr().unwrap().to_string();
+        let trickle = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // Until the client has left.
+            while stream.write_all(b"x").is_ok() {
+                #[expect(clippy::disallowed_methods, reason = "a slow server is what is tested")]
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let mut source = SnapshotSource::read(&place, &CertificateTrust::Anyone).unwrap();
+        source.patience = Duration::from_millis(200);
+        match source.snapshot().unwrap_err() {
+            FetchError::Io(_, e) => assert_eq!(e.kind(), io::ErrorKind::TimedOut),
+            other => panic!("{other}"),
+        }
+        trickle.join().unwrap();
+    }
+
+    #[test]
+    fn a_unix_socket_that_does_not_accept_is_left_in_time() {
+        let path = std::env::temp_dir().join(format!("weir-top-{}", std::process::id()));
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let _queued = UnixStream::connect(&path).unwrap();
+        let place = format!("unix:{}", path.display());
+        let mut source = SnapshotSource::read(&place, &CertificateTrust::Anyone).unwrap();
+        source.patience = Duration::from_millis(100);
+        let error = source.snapshot().unwrap_err().to_string();
+        std::fs::remove_file(&path).unwrap();
+        assert!(error.ends_with(": timed out"), "{error}");
     }
 }
