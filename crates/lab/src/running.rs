@@ -1,9 +1,10 @@
 //! A running server, and what the kernel reports about its workers.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -46,8 +47,7 @@ impl RunningServer {
     /// Starts a server, and waits until its workers sleep.
     pub(crate) fn start(subject: &Subject, setup: &ServerSetup) -> Result<RunningServer, String> {
         let port = free_port().map_err(|e| format!("no port: {e}"))?;
-        let dir = std::env::temp_dir().join(format!("weir-lab-{}-{port}", std::process::id()));
-        fs::create_dir_all(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+        let dir = scratch_dir(&format!("weir-lab-{}-{port}", std::process::id()))?;
         let time =
             setup.work.and_then(HandlerWork::sleeps).filter(|_| subject.program.opens_slowly);
         let disk = time.map(|time| slow_disk(&dir, time)).transpose()?;
@@ -98,7 +98,7 @@ impl RunningServer {
     /// Whether a disk with a slow open() can be mounted.
     pub(crate) fn can_open_slowly() -> bool {
         let name = format!("weir-lab-{}-trial", std::process::id());
-        let dir = std::env::temp_dir().join(name);
+        let Ok(dir) = scratch_dir(&name) else { return false };
         let disk = slow_disk(&dir, Spread::Fixed(Duration::from_millis(1)));
         let can = disk.is_ok();
         drop(disk);
@@ -292,6 +292,15 @@ impl Drop for RunningServer {
         drop(self.disk.take());
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// Makes a directory for temporary files. One that is there already is refused: another user may
+/// have made it, to put a configuration or a link to another file in the place of ours.
+pub(crate) fn scratch_dir(name: &str) -> Result<PathBuf, String> {
+    let dir = std::env::temp_dir().join(name);
+    let made = DirBuilder::new().mode(0o755).create(&dir);
+    made.map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+    Ok(dir)
 }
 
 /// A disk whose files take this long to open.

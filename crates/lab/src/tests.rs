@@ -6,6 +6,7 @@ use crate::experiments::ALL;
 use crate::finding::{FindingTable, LabFinding, wrap};
 use crate::lab::{padded, slashed, variation};
 use crate::report::{self, MachineFacts, Noise};
+use crate::running::scratch_dir;
 
 #[test]
 fn tables_are_aligned() {
@@ -29,6 +30,15 @@ fn idle_workers_count() {
     assert!((variation(&[6.0, 0.0, 0.0]) - std::f64::consts::SQRT_2).abs() < 1e-9);
     assert_eq!(variation(&[2.0, 2.0]), 0.0);
     assert_eq!(variation(&[]), 0.0);
+}
+
+#[test]
+fn a_directory_that_another_user_may_have_made_is_refused() {
+    let name = format!("weir-lab-test-scratch-{}", std::process::id());
+    let dir = scratch_dir(&name).unwrap();
+    let again = scratch_dir(&name).unwrap_err();
+    std::fs::remove_dir(&dir).unwrap();
+    assert!(again.starts_with("cannot make ") && again.contains(&name), "{again}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::waits::Buckets;
 use super::{LoadResult, ONE_IN};
 use crate::lab::Lab;
 use crate::program::{Family, ServerSetup, Subject};
-use crate::running::RunningServer;
+use crate::running::{RunningServer, scratch_dir};
 use crate::slow_disk::{Delays, Operation, Share, SlowDisk, Spread};
 
 /// How long a slow operation takes.
@@ -44,7 +44,7 @@ impl SharedServers {
     pub(crate) fn new(lab: &Lab) -> Result<SharedServers, String> {
         lab.step("mounting a slow disk");
         let name = format!("weir-lab-disk-{}", std::process::id());
-        let scratch = Scratch(std::env::temp_dir().join(name));
+        let scratch = Scratch(scratch_dir(&name)?);
         let (source, mount) = (scratch.0.join("source"), scratch.0.join("mount"));
         for dir in [&source, &mount] {
             fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
