@@ -155,7 +155,7 @@ fn run(
     let programs = if servers.is_empty() { default_programs()? } else { named_programs(servers)? };
     let bar = ProgressBar::new(chosen.len() as u64 * u64::from(rounds));
     bar.set_style(style("{spinner} {pos}/{len} {elapsed} {prefix}: {msg}"));
-    let lab = Lab { programs, brief, bar };
+    let lab = Lab::new(programs, brief, bar);
     let machine = MachineFacts::look(&lab.programs, brief);
     lab.bar.suspend(|| print(wrap(&machine.text()) + "\n"))?;
     let mut failed = Vec::new();
@@ -170,6 +170,7 @@ fn run(
             done
         });
         let shown = done.collect::<Result<Vec<_>, _>>().map(LabFinding::of_rounds);
+        let failures = lab.failures();
         match shown {
             Ok(None) => {}
             Ok(Some(mut finding)) => {
@@ -177,6 +178,9 @@ fn run(
                     if let Some(why) = why_absent(experiment, program) {
                         finding.remark(&format!("{} takes no part: {why}.", program.name));
                     }
+                }
+                if let Some(failures) = failures {
+                    finding.remark(&failures);
                 }
                 report::write(dir, experiment, &finding, &machine, noise)
                     .map_err(|e| e.to_string())?;
@@ -209,7 +213,7 @@ fn simulate(
         .into());
     }
     let programs = if model { Vec::new() } else { programs };
-    let lab = Lab { programs, brief, bar: ProgressBar::new_spinner() };
+    let lab = Lab::new(programs, brief, ProgressBar::new_spinner());
     let finding = crate::experiments::sim::study(&lab, workers);
     lab.bar.finish_and_clear();
     print(format!("{}{}\n", head(&lab), finding?.text()))
@@ -218,7 +222,7 @@ fn simulate(
 fn advise(conf: &Path, servers: &[String], brief: bool) -> Result<(), LabError> {
     let programs = if servers.is_empty() { vec![this_weir()?] } else { named_programs(servers)? };
     let bar = ProgressBar::new(1).with_style(style("{spinner} {pos}/{len} {elapsed}: {msg}"));
-    let lab = Lab { programs, brief, bar };
+    let lab = Lab::new(programs, brief, bar);
     let advice = crate::doctor::advise(&lab, conf);
     lab.bar.finish_and_clear();
     print(format!("{}{}\n", head(&lab), advice?))

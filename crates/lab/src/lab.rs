@@ -1,5 +1,8 @@
 //! The environment of experiments: programs, sizes, load and progress.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
@@ -15,6 +18,29 @@ pub(crate) struct Lab {
     /// Whether the run is short, to check only that everything works.
     pub(crate) brief: bool,
     pub(crate) bar: ProgressBar,
+    /// Requests by way to accept, and those of them without a good answer.
+    served: RefCell<BTreeMap<String, Served>>,
+}
+
+/// The number of requests, and of those that had no answer or one with another status than 200.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Served {
+    pub(crate) requests: u64,
+    pub(crate) failed: u64,
+}
+
+impl Served {
+    fn of(run: &RunOutcome) -> Served {
+        let (answered, errors) = (run.tally.requests(), run.tally.errors());
+        let good = run.tally.statuses.get(&200).copied().unwrap_or(0);
+        Served { requests: answered + errors, failed: errors + (answered - good) }
+    }
+}
+
+impl fmt::Display for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} requests had no answer with 200", self.failed, self.requests)
+    }
 }
 
 /// The load of a server.
@@ -47,6 +73,10 @@ impl Traffic {
 }
 
 impl Lab {
+    pub(crate) fn new(programs: Vec<Program>, brief: bool, bar: ProgressBar) -> Lab {
+        Lab { programs, brief, bar, served: RefCell::default() }
+    }
+
     /// `full`, or `brief` in a short run.
     pub(crate) fn size<T>(&self, full: T, brief: T) -> T {
         if self.brief { brief } else { full }
@@ -111,7 +141,25 @@ impl Lab {
         (plan.requests, plan.duration) = (load.requests, Some(load.time));
         plan.connect_first = load.connect_first;
         plan.timeout = load.timeout;
-        self.run(&plan, during)
+        let run = self.run(&plan, during)?;
+        let Served { requests, failed } = Served::of(&run);
+        let mut all = self.served.borrow_mut();
+        let served = all.entry(server.label().to_owned()).or_default();
+        (served.requests, served.failed) = (served.requests + requests, served.failed + failed);
+        drop(all);
+        Ok(run)
+    }
+
+    /// A sentence about requests that failed since the last call. Tables of times do not show them.
+    pub(crate) fn failures(&self) -> Option<String> {
+        let all = self.served.take();
+        let failed: Vec<String> = all
+            .iter()
+            .filter(|(_, served)| served.failed > 0)
+            .map(|(label, served)| format!("{label}: {served}"))
+            .collect();
+        (!failed.is_empty())
+            .then(|| format!("{}. Their times are in no figure.", failed.join("; ")))
     }
 
     /// Runs a plan. `during` is called repeatedly with the elapsed time.
@@ -134,6 +182,23 @@ impl RunWatcher for ProgressWatcher<'_> {
     fn progress(&mut self, progress: &RunProgress) {
         self.bar.tick();
         (self.during)(progress.elapsed);
+    }
+}
+
+/// The time in ms within which 99 of 100 requests were answered. Those that failed count as later
+/// than all others.
+///
+/// # Errors
+///
+/// More than one of 100 failed.
+pub(crate) fn p99(label: &str, run: &RunOutcome) -> Result<f64, String> {
+    let served = Served::of(run);
+    let all = served.requests.max(1) as f64;
+    // The share of the answers that 99 % of all requests are.
+    let share = 99.0 * all / (all - served.failed as f64).max(0.0);
+    match share <= 100.0 && served.requests > 0 {
+        true => Ok(run.tally.percentile(share)),
+        false => Err(format!("{label}: {served}, so that its times say nothing")),
     }
 }
 

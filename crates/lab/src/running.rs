@@ -74,6 +74,11 @@ impl RunningServer {
         Ok(running)
     }
 
+    /// The name of the server and of its way to accept.
+    pub(crate) fn label(&self) -> &str {
+        &self.subject.label
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }

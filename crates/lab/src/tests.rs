@@ -4,9 +4,14 @@ use crate::chart::{Chart, Scale};
 use crate::comparison::{Better, Comparison};
 use crate::experiments::ALL;
 use crate::finding::{FindingTable, LabFinding, wrap};
-use crate::lab::{padded, slashed, variation};
+use crate::lab::{p99, padded, slashed, variation};
 use crate::report::{self, MachineFacts, Noise};
 use crate::running::scratch_dir;
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use weir_bench::{Closing, LoadPlan, RunOutcome, Url};
 
 #[test]
 fn tables_are_aligned() {
@@ -39,6 +44,37 @@ fn a_directory_that_another_user_may_have_made_is_refused() {
     let again = scratch_dir(&name).unwrap_err();
     std::fs::remove_dir(&dir).unwrap();
     assert!(again.starts_with("cannot make ") && again.contains(&name), "{again}");
+}
+
+/// A server that answers the first requests of a run and no others.
+fn partly_answered(answers: u64, requests: u64) -> RunOutcome {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap().into();
+    std::thread::spawn(move || {
+        for (n, stream) in (0..).zip(listener.incoming()) {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 1024]);
+            if n < answers {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+            }
+        }
+    });
+    let mut plan = LoadPlan::get(&[Url::parse("http://a/").unwrap()], Some(&to)).unwrap();
+    (plan.requests, plan.closing) = (Some(requests), Closing::Always);
+    weir_bench::run(&plan, &mut ()).unwrap()
+}
+
+#[test]
+fn requests_without_an_answer_are_later_than_all_others() {
+    let whole = partly_answered(200, 200);
+    assert_eq!(p99("a", &whole), Ok(whole.tally.percentile(99.0)));
+    let one_lost = partly_answered(199, 200);
+    assert_eq!(p99("a", &one_lost), Ok(one_lost.tally.percentile(99.0 * 200.0 / 199.0)));
+    for answers in [190, 0] {
+        let failed = p99("a", &partly_answered(answers, 200)).unwrap_err();
+        let text = format!("a: {} of 200 requests had no answer with 200", 200 - answers);
+        assert!(failed.starts_with(&text), "{failed}");
+    }
 }
 
 #[test]
