@@ -1,7 +1,8 @@
 //! The servers that requests are sent to, and their TLS settings.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
 
 use weir_engine::SocketAddrAny;
 use weir_tls::{CertificateTrust, HandshakeError, TrustError};
@@ -66,14 +67,25 @@ impl TargetServer {
     }
 }
 
-/// Resolves a name to its first address.
+/// Resolves a name to one of its addresses.
 pub(crate) fn resolve(host: &str, port: u16) -> io::Result<SocketAddrAny> {
     let named = |e: io::Error| io::Error::new(e.kind(), format!("{host}: {e}"));
-    let mut all = (host, port).to_socket_addrs().map_err(named)?;
+    let all: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(named)?.collect();
     let nothing = || io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
-    let first: SocketAddr = all.next().ok_or_else(nothing)?;
-    Ok(first.into())
+    choose(&all).map(Into::into).ok_or_else(nothing)
 }
+
+/// Chooses the first address that accepts a connection, or the first one if none does. `localhost`
+/// often means `::1` first, where a server of IPv4 does not listen.
+fn choose(all: &[SocketAddr]) -> Option<SocketAddr> {
+    let accepts = |at: &&SocketAddr| TcpStream::connect_timeout(at, TRIAL).is_ok();
+    let first = all.first()?;
+    let found = if all.len() > 1 { all.iter().find(accepts) } else { None };
+    Some(*found.unwrap_or(first))
+}
+
+/// How long an address may take to accept a connection, if there are several.
+const TRIAL: Duration = Duration::from_secs(1);
 
 /// The failure for an error of a TLS handshake.
 pub(crate) fn handshake_failure(error: &HandshakeError, http2: bool) -> RequestFailure {
@@ -92,5 +104,24 @@ pub(crate) fn handshake_failure(error: &HandshakeError, http2: bool) -> RequestF
         | HandshakeError::Closed
         | HandshakeError::Io(_)
         | HandshakeError::Tls(_) => RequestFailure::Handshake,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn an_address_that_accepts_is_chosen() {
+        let at = |listener: &TcpListener| listener.local_addr().unwrap();
+        let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
+        let (open, other) = (listen(), listen());
+        let [closed, also_closed] = [listen(), listen()].map(|listener| at(&listener));
+        assert_eq!(choose(&[closed, at(&open), at(&other)]), Some(at(&open)));
+        assert_eq!(choose(&[closed, also_closed]), Some(closed));
+        assert_eq!(choose(&[closed]), Some(closed));
+        assert_eq!(choose(&[]), None);
     }
 }

@@ -1,5 +1,7 @@
 //! The plan of a run: its requests, servers, connections and pace.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::time::Duration;
 
@@ -182,13 +184,21 @@ impl LoadPlan {
         secure: Option<&TlsTarget>,
     ) -> io::Result<LoadPlan> {
         let (mut calls, mut peers) = (Vec::new(), Vec::<TargetServer>::new());
+        // Each name is resolved once: name servers may tell its addresses in another order later.
+        let mut found = HashMap::new();
         for url in urls {
-            let peer = TargetServer::of(url, to, secure)?;
-            let known = peers.iter().position(|other| other.is_same(&peer));
-            calls.push(PreparedRequest::new(url, shape, known.unwrap_or(peers.len())));
-            if known.is_none() {
-                peers.push(peer);
-            }
+            let at = match found.entry((url.secure, url.host.as_str(), url.port)) {
+                Entry::Occupied(entry) => *entry.get(),
+                Entry::Vacant(entry) => {
+                    let peer = TargetServer::of(url, to, secure)?;
+                    let known = peers.iter().position(|other| other.is_same(&peer));
+                    *entry.insert(known.unwrap_or_else(|| {
+                        peers.push(peer);
+                        peers.len() - 1
+                    }))
+                }
+            };
+            calls.push(PreparedRequest::new(url, shape, at));
         }
         Ok(LoadPlan {
             calls,
