@@ -140,6 +140,38 @@ while True: s.accept()
     assert!(!text.replace('\n', "").contains(char::is_control), "{text:?}");
 }
 
+/// The tables of connections are those of the server, as of one in a container.
+#[test]
+fn connections_of_another_network_namespace_count() {
+    let can = Command::new("unshare").args(["--net", "ip", "link", "set", "lo", "up"]).status();
+    if !can.is_ok_and(|status| status.success()) {
+        return println!("not run: no network namespace can be made");
+    }
+    let dir = Dir::new();
+    // The last client waits in the queue.
+    let script = dir.write(
+        "server.py",
+        "import socket, time
+s = socket.create_server(('127.0.0.1', 80))
+clients = [socket.create_connection(('127.0.0.1', 80)) for _ in range(4)]
+accepted = [s.accept() for _ in range(3)]
+print('ready', flush=True)
+time.sleep(60)
+",
+    );
+    let shell = "ip link set lo up && exec python3 \"$0\"";
+    let mut command = Command::new("unshare");
+    command.args(["--net", "sh", "-c", shell]).arg(&script);
+    let log = std::fs::File::create(dir.file("log")).unwrap();
+    let server = Process::start(command.stdout(log));
+    assert!(ask_until(|| dir.read("log") == "ready\n"));
+    let output = run(WEIR, ["inspect", &server.pid().to_string(), "--secs", "0", "--json"]);
+    let json = String::from_utf8_lossy(&output.stdout).into_owned();
+    let json: String = json.chars().filter(|c| !c.is_whitespace()).collect();
+    assert_eq!(json.matches("\"connections\":3").count(), 2, "{json}");
+    assert!(json.contains("\"waiting\":1,"), "{json}");
+}
+
 #[test]
 fn of_weir_it_knows_the_loops() {
     let conf = "worker_processes 2; events { }

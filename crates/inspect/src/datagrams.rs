@@ -1,11 +1,9 @@
 //! UDP sockets at a listener's port, mostly for QUIC. proc(5): `net/udp`.
 
-use std::fs;
-
 use serde::Serialize;
 
 use crate::report::{Finding, ListenAddress, Severity};
-use crate::servers::address;
+use crate::servers::{ListeningServer, address, table};
 
 /// The UDP sockets of a port, summed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -19,9 +17,10 @@ pub(crate) struct Datagrams {
 }
 
 impl Datagrams {
-    /// The sockets of a port in this network namespace. `None` if there are none.
-    pub(crate) fn at(port: u16) -> Option<Datagrams> {
-        let tables = ["udp", "udp6"].map(|name| fs::read_to_string(format!("/proc/net/{name}")));
+    /// The sockets of a listener's port in its network namespace. `None` if there are none.
+    pub(crate) fn at(listening: &ListeningServer) -> Option<Datagrams> {
+        let port = listening.address.port();
+        let tables = ["udp", "udp6"].map(|name| table(listening.namespace(), name));
         tables.iter().flatten().fold(None, |all, table| Datagrams::add(all, table, port))
     }
 
@@ -37,8 +36,8 @@ impl Datagrams {
     }
 
     /// The sockets of the port now, with the datagrams dropped since `self`.
-    pub(crate) fn later(&self, port: u16, most_waiting: u64) -> Datagrams {
-        let now = Datagrams::at(port).unwrap_or_default();
+    pub(crate) fn later(&self, listening: &ListeningServer, most_waiting: u64) -> Datagrams {
+        let now = Datagrams::at(listening).unwrap_or_default();
         Datagrams {
             sockets: now.sockets,
             waiting: now.waiting.max(most_waiting),

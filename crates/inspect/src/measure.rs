@@ -39,8 +39,8 @@ pub(crate) fn measure(
     let handed: Vec<Vec<ServerProcess>> = found.iter().map(handed).collect();
     let pids = processes(found).chain(handed.iter().flatten()).map(|process| process.pid);
     let before: BTreeMap<i32, Usage> = pids.map(|pid| (pid, usage(pid))).collect();
-    let overflows = overflows();
-    let datagrams: Vec<_> = found.iter().map(|at| Datagrams::at(at.address.port())).collect();
+    let overflows: Vec<Option<u64>> = found.iter().map(overflows).collect();
+    let datagrams: Vec<_> = found.iter().map(Datagrams::at).collect();
     let mut most_waiting = vec![0; found.len()];
     let mut queues: Vec<Vec<SampledQueue>> =
         found.iter().map(|at| at.sockets.iter().map(SampledQueue::of).collect()).collect();
@@ -49,28 +49,28 @@ pub(crate) fn measure(
         for ((at, most), _) in
             found.iter().zip(&mut most_waiting).zip(&datagrams).filter(|(_, d)| d.is_some())
         {
-            *most = (*most).max(Datagrams::at(at.address.port()).map_or(0, |now| now.waiting));
+            *most = (*most).max(Datagrams::at(at).map_or(0, |now| now.waiting));
         }
         if began.elapsed() >= time || !pause(SAMPLE_INTERVAL) {
             break;
         }
     }
     let seconds = began.elapsed().as_secs_f64().max(0.001);
-    let grown = overflows.zip(self::overflows()).map(|(then, now)| now.saturating_sub(then));
     let mut unseen = BTreeSet::new();
     let mut places = Vec::new();
-    let datagrams = datagrams.into_iter().zip(most_waiting);
-    for (((listening, queues), handed), (datagrams, waiting)) in
-        found.iter().zip(queues).zip(&handed).zip(datagrams)
+    let before_it = overflows.into_iter().zip(datagrams.into_iter().zip(most_waiting));
+    for (((listening, queues), handed), (overflows, (datagrams, waiting))) in
+        found.iter().zip(queues).zip(&handed).zip(before_it)
     {
+        let grown = overflows.zip(self::overflows(listening));
         let mut place = ListenAddress {
             address: listening.address.to_string(),
             program: program(listening),
             workers: workers(listening, handed, &before, seconds),
-            connections: open_at(listening.address.port()).len(),
+            connections: open_at(listening).len(),
             queues: Vec::new(),
-            overflows: grown,
-            datagrams: datagrams.map(|then| then.later(listening.address.port(), waiting)),
+            overflows: grown.map(|(then, now)| now.saturating_sub(then)),
+            datagrams: datagrams.map(|then| then.later(listening, waiting)),
             findings: Vec::new(),
             health: None,
         };
@@ -149,7 +149,7 @@ fn accepting_processes<'a>(
 /// all processes of the kind count.
 fn handed(listening: &ListeningServer) -> Vec<ServerProcess> {
     let holders: Vec<&ServerProcess> = processes(std::slice::from_ref(listening)).collect();
-    let (open, all) = (open_at(listening.address.port()), descendants(&holders));
+    let (open, all) = (open_at(listening), descendants(&holders));
     let some = all.iter().any(|process| connections(process.pid, &open) > 0);
     if some { all } else { Vec::new() }
 }
@@ -166,7 +166,7 @@ fn workers(
     before: &BTreeMap<i32, Usage>,
     seconds: f64,
 ) -> Vec<Worker> {
-    let open = open_at(listening.address.port());
+    let open = open_at(listening);
     let mut out: BTreeMap<i32, Worker> = BTreeMap::new();
     for socket in &listening.sockets {
         let any_waits = socket.workers.iter().any(|other| other.epoll(socket.inode).is_some());
@@ -284,10 +284,13 @@ fn usage(pid: i32) -> Usage {
     }
 }
 
-/// The inodes of the sockets of open connections at a local port.
-fn open_at(port: u16) -> BTreeSet<u64> {
+/// The inodes of the sockets of open connections at a listener's port, without those that wait to
+/// be accepted, which have none.
+fn open_at(listening: &ListeningServer) -> BTreeSet<u64> {
     const ESTABLISHED: u8 = 1;
-    let open = rows(None).into_iter().filter(|row| row.state == ESTABLISHED);
+    let port = listening.address.port();
+    let open = rows(listening.namespace()).into_iter();
+    let open = open.filter(|row| row.state == ESTABLISHED && row.inode != 0);
     open.filter(|row| row.own.port() == port).map(|row| row.inode).collect()
 }
 
@@ -299,10 +302,10 @@ fn connections(pid: i32, open: &BTreeSet<u64>) -> usize {
     inodes.filter(|inode| open.contains(inode)).count()
 }
 
-/// Connections that were dropped since the machine started because an accept queue was full.
-/// netstat(8): ListenOverflows.
-fn overflows() -> Option<u64> {
-    let table = fs::read_to_string("/proc/self/net/netstat").ok()?;
+/// Connections that were dropped in a network namespace since it began because an accept queue was
+/// full. netstat(8): ListenOverflows.
+fn overflows(listening: &ListeningServer) -> Option<u64> {
+    let table = servers::table(listening.namespace(), "netstat").ok()?;
     let mut lines = table.lines().filter(|line| line.starts_with("TcpExt:"));
     let (names, values) = (lines.next()?, lines.next()?);
     let at = names.split(' ').position(|name| name == "ListenOverflows")?;

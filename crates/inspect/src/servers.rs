@@ -69,6 +69,14 @@ pub struct ListeningServer {
     pub sockets: Vec<ListeningSocket>,
 }
 
+impl ListeningServer {
+    /// A process in the network namespace of the sockets. `None` if all of them are hidden; the
+    /// namespace is then this process's.
+    pub(crate) fn namespace(&self) -> Option<i32> {
+        self.sockets.iter().flat_map(|socket| &socket.workers).next().map(|process| process.pid)
+    }
+}
+
 /// A search for servers.
 #[derive(Debug, Clone, Default)]
 pub struct Search {
@@ -252,10 +260,15 @@ pub(crate) struct TcpRow {
     pub inode: u64,
 }
 
+/// A table of `/proc/PID/net`, which is of the network namespace of that process or of this one.
+pub(crate) fn table(pid: Option<i32>, name: &str) -> io::Result<String> {
+    let of = pid.map_or("self".to_owned(), |pid| pid.to_string());
+    fs::read_to_string(format!("/proc/{of}/net/{name}"))
+}
+
 /// The TCP sockets in the network namespace of a process, or in this one's.
 pub(crate) fn rows(pid: Option<i32>) -> Vec<TcpRow> {
-    let of = pid.map_or("self".to_owned(), |pid| pid.to_string());
-    let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/{of}/net/{name}")));
+    let tables = ["tcp", "tcp6"].map(|name| table(pid, name));
     tables.iter().flatten().flat_map(|table| table.lines()).filter_map(row).collect()
 }
 
