@@ -1,6 +1,6 @@
 //! HTTP/1 as raw bytes.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use crate::wait::{PATIENCE, wait_delivered};
@@ -99,7 +99,10 @@ impl Client {
 
     /// Whether the server has closed the connection. Waits for that or for data.
     pub fn is_closed(&mut self) -> bool {
-        self.stream.fill_buf().map_or(true, <[u8]>::is_empty)
+        match self.stream.fill_buf() {
+            Ok(bytes) => bytes.is_empty(),
+            Err(e) => !is_timeout(&e),
+        }
     }
 
     /// Reads to the end of the connection.
@@ -111,7 +114,9 @@ impl Client {
     pub fn rest_bytes(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         // Bytes before a reset count as well.
-        let _ = self.stream.read_to_end(&mut bytes);
+        let end = self.stream.read_to_end(&mut bytes);
+        let is_open = end.is_err_and(|e| is_timeout(&e));
+        assert!(!is_open, "still open after {:?}", String::from_utf8_lossy(&bytes));
         bytes
     }
 
@@ -160,6 +165,11 @@ impl Client {
     }
 }
 
+/// Whether [`PATIENCE`] is over.
+fn is_timeout(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
 fn odd(what: &str) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidData, format!("no HTTP: {what:?}"))
 }
@@ -203,6 +213,20 @@ mod tests {
         let mut c = answer("HTTP/1.1 200 OK\r\nX: y\r\n\r\nrest");
         let r = c.response();
         assert_eq!((r.body().as_str(), r.header("x")), ("rest", Some("y")));
+    }
+
+    #[test]
+    fn a_connection_that_stays_open_is_not_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = Client::connect(listener.local_addr().unwrap().port());
+        let short = std::time::Duration::from_millis(10);
+        client.stream.get_ref().set_read_timeout(Some(short)).unwrap();
+        assert!(!client.is_closed());
+        let rest = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client.rest()));
+        assert!(rest.is_err());
+        drop(listener);
+        assert!(client.is_closed());
+        assert_eq!(client.rest(), "");
     }
 
     #[test]

@@ -197,8 +197,8 @@ fn http2_is_spoken_without_tls_for_grpc() {
     let Some((server, _)) = serve_with(&site(), with(&[])) else { return };
     let mut client = server.connect();
     client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-    // SETTINGS without any, and GOAWAY, after which the connection ends.
-    client.send([&[0, 0, 0, 4][..], &[0; 5], &[0, 0, 8, 7], &[0; 13]].concat());
+    // SETTINGS without any, and SETTINGS of a stream, which end the connection.
+    client.send([&[0, 0, 0, 4][..], &[0; 5], &[0, 0, 0, 4], &[0, 0, 0, 0, 1]].concat());
     let answer = client.rest_bytes();
     // A frame of the type SETTINGS.
     assert_eq!(answer.get(3), Some(&4), "{answer:?}");
