@@ -97,6 +97,22 @@ impl Default for ServerSetup {
     }
 }
 
+impl Family {
+    /// The family of a program that prints this with `-V`. nginx also prints the directories that it
+    /// was built in, which may have any name.
+    pub(crate) fn of(version_text: &str) -> Option<Family> {
+        if version_text.lines().any(|line| line.starts_with("weir version: ")) {
+            Some(Family::Weir)
+        } else if version_text.contains("nginx") {
+            Some(Family::Nginx)
+        } else if version_text.contains("HAProxy") {
+            Some(Family::Haproxy)
+        } else {
+            None
+        }
+    }
+}
+
 impl Program {
     /// Reads the family from the version that the binary prints.
     pub(crate) fn inspect(name: &str, path: &Path) -> Result<Program, String> {
@@ -104,13 +120,7 @@ impl Program {
         let output = output.map_err(|e| format!("cannot run {}: {e}", path.display()))?;
         let version_text = String::from_utf8_lossy(&output.stderr).into_owned()
             + &String::from_utf8_lossy(&output.stdout);
-        let family = if version_text.contains("weir") {
-            Family::Weir
-        } else if version_text.contains("nginx") {
-            Family::Nginx
-        } else if version_text.contains("HAProxy") {
-            Family::Haproxy
-        } else {
+        let Some(family) = Family::of(&version_text) else {
             return Err(format!("{} is neither weir, nginx nor HAProxy", path.display()));
         };
         let modules = version_text.split("--modules-path=").nth(1);

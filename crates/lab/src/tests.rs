@@ -5,6 +5,7 @@ use crate::comparison::{Better, Comparison};
 use crate::experiments::ALL;
 use crate::finding::{FindingTable, LabFinding, wrap};
 use crate::lab::{p99, padded, slashed, variation};
+use crate::program::Family;
 use crate::report::{self, MachineFacts, Noise};
 use crate::running::scratch_dir;
 
@@ -75,6 +76,16 @@ fn requests_without_an_answer_are_later_than_all_others() {
         let text = format!("a: {} of 200 requests had no answer with 200", 200 - answers);
         assert!(failed.starts_with(&text), "{failed}");
     }
+}
+
+#[test]
+fn a_directory_named_weir_makes_no_nginx_a_weir() {
+    let weir = "weir version: weir/0.1.0\nnginx version: nginx/1.31.5 (weir 0.1.0)\n";
+    assert_eq!(Family::of(weir), Some(Family::Weir));
+    let nginx = "nginx version: nginx/1.31.5\nconfigure arguments: --prefix=/src/weir/peer\n";
+    assert_eq!(Family::of(nginx), Some(Family::Nginx));
+    assert_eq!(Family::of("HAProxy version 2.6.12 2023/12/16"), Some(Family::Haproxy));
+    assert_eq!(Family::of("Apache/2.4.67"), None);
 }
 
 #[test]
