@@ -186,20 +186,13 @@ impl RunWatcher for ProgressWatcher<'_> {
 }
 
 /// The time in ms within which 99 of 100 requests were answered. Those that failed count as later
-/// than all others.
-///
-/// # Errors
-///
-/// More than one of 100 failed.
-pub(crate) fn p99(label: &str, run: &RunOutcome) -> Result<f64, String> {
+/// than all others: if they are more than one of 100, it is infinite.
+pub(crate) fn p99(run: &RunOutcome) -> f64 {
     let served = Served::of(run);
-    let all = served.requests.max(1) as f64;
+    let all = served.requests as f64;
     // The share of the answers that 99 % of all requests are.
     let share = 99.0 * all / (all - served.failed as f64).max(0.0);
-    match share <= 100.0 && served.requests > 0 {
-        true => Ok(run.tally.percentile(share)),
-        false => Err(format!("{label}: {served}, so that its times say nothing")),
-    }
+    if share <= 100.0 { run.tally.percentile(share) } else { f64::INFINITY }
 }
 
 /// The coefficient of variation: the standard deviation divided by the mean. 0 is even.

@@ -80,7 +80,7 @@ pub(super) fn measure(
     let server = RunningServer::start(&way.subject, &setup)?;
     let load = Traffic::closed(loops * CLIENTS_PER_LOOP, Closing::Always, time);
     let run = lab.load(&server, &load, &mut |_| {})?;
-    let (overload, deviation) = (p99(&way.subject.label, &run)?, run.tally.log2.deviation());
+    let (overload, deviation) = (p99(&run), run.tally.log2.deviation());
     drop(server);
     lab.step(&format!("{}: connections that stay", way.subject.label));
     lab.bar.inc(1);
@@ -90,7 +90,7 @@ pub(super) fn measure(
         connect_first: Some(CONNECT_INTERVAL),
         ..Traffic::closed(loops * KEPT_PER_LOOP, Closing::Never, time)
     };
-    let kept = p99(&way.subject.label, &lab.load(&server, &load, &mut |_| {})?)?;
+    let kept = p99(&lab.load(&server, &load, &mut |_| {})?);
     let most_on_one_worker = server.served()?.connections.into_values().max().unwrap_or(0);
     let program = way.subject.program.name.clone();
     let AcceptSetup { label, policy, setting, is_configured, .. } = way;

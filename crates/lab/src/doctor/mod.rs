@@ -59,9 +59,25 @@ pub(crate) fn advise(lab: &Lab, conf: &Path) -> Result<String, String> {
         }
         measured.push(best);
     }
+    let failures = lab.failures().unwrap_or_default();
+    if !all_say_something(&measured) {
+        return Err(format!("the ways cannot be compared: {failures}"));
+    }
     let change = |to: &MeasuredSetup| change(&shape, &tree.sources, &path, to);
-    out += &finding(&shape, rounds, &measured, change).text();
+    let mut finding = finding(&shape, rounds, &measured, change);
+    if !failures.is_empty() {
+        finding.remark(&format!("{failures} inf: over one of 100 failed."));
+    }
+    out += &finding.text();
     Ok(out)
+}
+
+/// Whether each server has, in each situation, a way that answers 99 of 100 requests.
+fn all_say_something(measured: &[MeasuredSetup]) -> bool {
+    measured.iter().all(|one| {
+        let ways = || measured.iter().filter(|other| other.program == one.program);
+        ways().any(|way| way.overload.is_finite()) && ways().any(|way| way.kept.is_finite())
+    })
 }
 
 /// Checks a configuration with `-t` of the server. A failed system call is no objection: a missing
