@@ -187,6 +187,10 @@ enum Place {
 /// Without a bound, n patterns with conditions would have n * n lines.
 const OWN_ENTRIES: usize = 32;
 
+/// The most bytes of these lines, apart from the first entry's. Patterns may be long, and each
+/// location would repeat them.
+const OWN_BYTES: usize = 2048;
+
 /// The named location with the lines of all entries of a server.
 const REST: &str = "@rest";
 
@@ -285,12 +289,15 @@ impl Lines<'_> {
     fn of_place(&mut self, index: &Index<'_>, place: &Place) -> (Vec<Directive>, bool) {
         let mut list = Vec::new();
         for (n, number) in index.candidates(place).into_iter().enumerate() {
-            if n == OWN_ENTRIES {
+            let Some(entry) = self.entries.get(number) else { continue };
+            let before = list.len();
+            let all = self.add(number, condition(self.entries, place, entry), &mut list);
+            if n == OWN_ENTRIES || n > 0 && bytes(&list) > OWN_BYTES {
+                list.truncate(before);
                 list.push(line("route", [REST]));
                 return (list, true);
             }
-            let Some(entry) = self.entries.get(number) else { continue };
-            if self.add(number, condition(self.entries, place, entry), &mut list) {
+            if all {
                 break;
             }
         }
@@ -313,6 +320,11 @@ impl Lines<'_> {
         }
         list
     }
+}
+
+/// The bytes of the words of these lines.
+fn bytes(list: &[Directive]) -> usize {
+    list.iter().flat_map(|line| &line.args).map(|word| word.bytes.len()).sum()
 }
 
 /// The locations of a server. `target` gives the named locations of a rule with their weights, and

@@ -1,6 +1,6 @@
 //! The servers of `http` for the names of a port.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_conf::Directive;
 
@@ -87,13 +87,14 @@ pub(super) fn servers(
         made.http.push(line("server", []).with_block(server));
     }
     let every: Vec<&String> = words.iter().collect();
-    for (host, name) in names {
-        let own = if host.is_empty() { &others } else { &every };
+    for (hosts, name) in alike(names) {
+        let all = hosts.contains(&"");
+        let own = if all { &others } else { &every };
         if own.is_empty() {
             continue;
         }
-        let mut server = listen(own, host.is_empty());
-        server.push(line("server_name", [if host.is_empty() { "_" } else { host }]));
+        let mut server = listen(own, all);
+        server.push(line("server_name", if all { vec!["_"] } else { hosts }));
         server.push(line("client_max_body_size", ["0"]));
         let listener = &plan.listeners[name.listener];
         if tls {
@@ -109,7 +110,7 @@ pub(super) fn servers(
         let site = Site { served: &plan.gateways[listener.gateway], listener, tls };
         let locations = body(work, plan, name, &site);
         let is_health = |location: &Directive| location.arg(1).is_some_and(|path| path.is(HEALTH));
-        if host.is_empty() && own.iter().any(is_shared) && !locations.iter().any(is_health) {
+        if all && own.iter().any(is_shared) && !locations.iter().any(is_health) {
             server.push(healthy());
         }
         server.extend(locations);
@@ -117,6 +118,21 @@ pub(super) fn servers(
         work.mark(&listener.owner, std::slice::from_mut(&mut server));
         made.http.push(server);
     }
+}
+
+/// Names with the same listener and the same routes, which have one server. The name for all
+/// others has a server of its own.
+fn alike<'n>(names: Vec<(&'n String, &'n Name)>) -> Vec<(Vec<&'n str>, &'n Name)> {
+    let mut list: Vec<(Vec<&str>, &Name)> = Vec::new();
+    let mut known = BTreeMap::new();
+    for (host, name) in names {
+        let at = *known.entry((host.is_empty(), name.listener, name.ranks())).or_insert(list.len());
+        match list.get_mut(at) {
+            Some((hosts, _)) => hosts.push(host),
+            None => list.push((vec![host], name)),
+        }
+    }
+    list
 }
 
 fn secure(work: &Work<'_>, listener: &Listener<'_>, server: &mut Vec<Directive>) {

@@ -59,3 +59,43 @@ fn of_very_many_patterns_the_first_that_matches_has_the_request() {
     let lines = server.dir().read("nginx.conf").matches(" route ").count();
     assert!(lines < 100 * 40, "{lines}");
 }
+
+/// Patterns are as long as the API lets them be, and each path and hostname of a route could repeat
+/// them all.
+#[test]
+fn long_patterns_and_many_names_make_no_endless_configuration() {
+    let services: String = ["one", "two"].map(|name| service("a", name, behind(name))).concat();
+    let of = |kind: &str, n: usize, path: String| {
+        json!({ "path": { "type": kind, "value": path },
+            "headers": [{ "name": "N", "value": n.to_string() }] })
+    };
+    let patterns: Vec<Value> = (0..32)
+        .map(|n| of("RegularExpression", n, format!("/p({}|{n})", "x".repeat(900))))
+        .collect();
+    let exact: Vec<Value> = (0..96).map(|n| of("Exact", n, format!("/p{n}"))).collect();
+    let rules = json!([{ "matches": exact, "backendRefs": to("one") },
+        { "matches": patterns, "backendRefs": to("two") }]);
+    let names: Vec<String> = (0..16).map(|n| format!("h{n}.test")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let manifests = [plain(), services, route("HTTPRoute", "a", "many", &names, rules)].concat();
+    let Some((server, _)) = serve(&manifests) else { return };
+    for host in ["h0.test", "h15.test"] {
+        for (path, n, wanted) in [
+            ("/p7", 7, "one"),
+            ("/p95", 95, "one"),
+            ("/p8", 8, "one"),
+            ("/p31", 31, "one"),
+            ("/p31", 30, "404"),
+            ("/p32", 32, "one"),
+        ] {
+            let header = format!("N: {n}\r\n");
+            assert_eq!(from(&server, &format!("GET {path}"), host, &header), wanted, "{path} {n}");
+        }
+        let long = format!("GET /p{}", "x".repeat(900));
+        assert_eq!(from(&server, &long, host, "N: 31\r\n"), "two");
+        assert_eq!(from(&server, &long, host, "N: 32\r\n"), "404");
+    }
+    assert_eq!(from(&server, "GET /p7", "h16.test", "N: 7\r\n"), "404");
+    let size = server.dir().read("nginx.conf").len();
+    assert!(size < 40 * manifests.len(), "{size} of {}", manifests.len());
+}
