@@ -10,9 +10,11 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Instant;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 use weir_testkit::{Dir, PATIENCE, Process, free_port, listen};
+
+#[path = "cluster/process.rs"]
+mod process;
 
 const GATEWAY: &str = "gateway.networking.k8s.io";
 
@@ -221,9 +223,10 @@ fn start_with(
     let kubeconfig = dir.write("kubeconfig", cluster.to_string());
     let base = dir.write("base.conf", "events { } http { }");
     let health = format!("127.0.0.1:{}", free_port());
+    let own = if more.contains(&"--health") { vec![] } else { vec!["--health", &health] };
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir-ingress"));
     command.env("KUBECONFIG", kubeconfig).env_remove("POD_NAME").arg("run");
-    command.arg("--base").arg(base).args(["--weir", &weir(dir, taken), "--health", &health]);
+    command.arg("--base").arg(base).args(["--weir", &weir(dir, taken)]).args(own);
     command.arg("--state").arg(dir.file("state")).args(["--lease", "own/lease"]).args(more);
     (Process::start(&mut command), told)
 }
@@ -563,27 +566,6 @@ fn a_service_may_come_after_its_ingress_and_its_pods_after_that() {
     add(&watches, slices, &slice);
     let is_served = || taken.recv_timeout(PATIENCE).unwrap().contains("servers_file");
     while !is_served() {}
-}
-
-#[test]
-fn a_pod_that_ends_gives_its_lease_up_and_serves_on() {
-    let dir = Dir::new();
-    let (mut process, told) = start(&dir, BTreeMap::new(), &["--drain", "3600"]);
-    let path = "/apis/coordination.k8s.io/v1/namespaces/own/leases";
-    let holder = |asked: &Asked| {
-        let lease: Value = serde_json::from_str(&asked.body).unwrap();
-        lease["spec"]["holderIdentity"].as_str().map(str::to_owned)
-    };
-    let own = Some("weir-ingress".to_owned());
-    assert_eq!(holder(&written(&told, "POST", path)), own);
-    // It knows that it has the Lease when it renews it.
-    assert_eq!(holder(&written(&told, "PUT", path)), own);
-    process.signal(Signal::TERM);
-    // A renewal may have been on its way.
-    assert!((0..3).any(|_| holder(&written(&told, "PUT", path)).is_none()));
-    assert!(process.is_running());
-    process.signal(Signal::TERM);
-    assert!(process.wait().success());
 }
 
 #[test]

@@ -28,7 +28,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::health::accepted;
+use super::health::{Connections, accepted};
 use super::serve::settings;
 use super::shared::{Options, Shared, say};
 use crate::report::{Finding, ObjectId, Severity};
@@ -60,10 +60,12 @@ pub async fn listen(
         TcpListener::bind(address).await.map_err(|error| format!("{address}: {error}"))?;
     let mut tls = load(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     let mut read = Instant::now();
-    let (places, options) = (Arc::new(Semaphore::new(MOST)), Arc::new(options));
+    let options = Arc::new(options);
     let judges = Arc::new(Semaphore::new(MOST_JUDGED));
     tokio::spawn(async move {
-        while let Some((place, stream)) = accepted(&listener, &places).await {
+        let mut connections = Connections::default();
+        loop {
+            let stream = accepted(&listener).await;
             if read.elapsed() > FRESH {
                 read = Instant::now();
                 match load(&dir) {
@@ -73,8 +75,7 @@ pub async fn listen(
             }
             let (tls, options, shared) = (tls.clone(), options.clone(), shared.clone());
             let judges = judges.clone();
-            tokio::spawn(async move {
-                let _place = place;
+            connections.serve(MOST, async move {
                 let secured = timeout(LONGEST_HANDSHAKE, tls.accept(stream)).await;
                 let Ok(Ok(stream)) = secured else { return };
                 let service = service_fn(|request| {

@@ -1,5 +1,6 @@
 //! Probes of the kubelet, and metrics for Prometheus.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::cluster::lock;
@@ -205,18 +206,30 @@ impl Counters {
     }
 }
 
-/// Accepts a connection, once fewer than the allowed number are open.
-pub(super) async fn accepted(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-) -> Option<(OwnedSemaphorePermit, TcpStream)> {
+/// Accepts a connection.
+pub(super) async fn accepted(listener: &TcpListener) -> TcpStream {
     loop {
-        let place = places.clone().acquire_owned().await.ok()?;
         if let Ok((stream, _)) = listener.accept().await {
-            return Some((place, stream));
+            return stream;
         }
         // Out of descriptors, for instance.
         sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// The tasks of connections, oldest first. If there are too many, a new connection ends the oldest
+/// one. So clients that say nothing keep neither the kubelet nor the API server out.
+#[derive(Debug, Default)]
+pub(super) struct Connections(VecDeque<AbortHandle>);
+
+impl Connections {
+    /// Serves a connection beside at most `most - 1` others.
+    pub(super) fn serve(&mut self, most: usize, served: impl Future<Output = ()> + Send + 'static) {
+        self.0.retain(|one| !one.is_finished());
+        while self.0.len() >= most.max(1) {
+            self.0.pop_front().iter().for_each(AbortHandle::abort);
+        }
+        self.0.push_back(tokio::spawn(served).abort_handle());
     }
 }
 
@@ -240,11 +253,12 @@ pub async fn listen(options: &Options, shared: Arc<Shared>) -> Result<(), String
         controller: nginx_metrics::controller(class, &options.lease.0, &options.identity),
         lease: options.lease.1.clone(),
     });
-    let places = Arc::new(Semaphore::new(MOST));
     tokio::spawn(async move {
-        while let Some((place, stream)) = accepted(&listener, &places).await {
+        let mut connections = Connections::default();
+        loop {
+            let stream = accepted(&listener).await;
             let (shared, pages) = (shared.clone(), pages.clone());
-            tokio::spawn(async move {
+            connections.serve(MOST, async move {
                 let answer = service_fn(|request| {
                     let (shared, pages) = (&shared, &pages);
                     async move { Ok::<_, Infallible>(answer(shared, pages, &request).await) }
@@ -252,7 +266,6 @@ pub async fn listen(options: &Options, shared: Arc<Shared>) -> Result<(), String
                 let mut http = http1::Builder::new();
                 http.timer(TokioTimer::new()).header_read_timeout(LONGEST);
                 let _ = timeout(LONGEST, http.serve_connection(TokioIo::new(stream), answer)).await;
-                drop(place);
             });
         }
     });
