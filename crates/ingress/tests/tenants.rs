@@ -339,3 +339,40 @@ proptest! {
         prop_assert!(own.iter().all(|d| !shown(d).contains("victim_app")));
     }
 }
+
+/// Each path of an Ingress has the lists of its annotations for itself.
+#[test]
+fn long_lists_and_many_paths_make_no_endless_configuration() {
+    let site = |name: &str, networks: usize, paths: usize| {
+        let list: Vec<String> =
+            (0..networks).map(|n| format!("10.0.{}.{}", n / 256, n % 256)).collect();
+        let backend = serde_json::json!({ "service": { "name": "app", "port": { "number": 80 } } });
+        let paths = (0..paths).map(|n| {
+            serde_json::json!({ "path": format!("/{n}"), "pathType": "Exact", "backend": backend })
+        });
+        let paths: Vec<serde_json::Value> = paths.collect();
+        let annotations = serde_json::json!({
+            "nginx.ingress.kubernetes.io/allowlist-source-range": list.join(",") });
+        serde_json::json!({ "kind": "Ingress", "apiVersion": "networking.k8s.io/v1",
+            "metadata": { "name": name, "namespace": "evil", "annotations": annotations },
+            "spec": { "rules": [{ "host": format!("{name}.test"), "http": { "paths": paths } }] } })
+    };
+    let settings = Settings { without_class: true, ..Settings::default() };
+    for (name, networks, paths, is_taken) in
+        [("small", 100, 100, true), ("lists", 2000, 10, true), ("large", 1500, 1500, false)]
+    {
+        let mut snapshot = Snapshot::default();
+        let object = site(name, networks, paths).to_string();
+        assert_eq!(snapshot.add_text(&object), Vec::<String>::new());
+        let made = translate(&snapshot, &settings);
+        let told: Vec<_> = made.findings.iter().filter(|one| one.reason == "TooLarge").collect();
+        assert_eq!(told.is_empty(), is_taken, "{name}");
+        let text = String::from_utf8(made.text.print().unwrap()).unwrap();
+        assert_eq!(text.contains("allow 10.0.0.7;"), is_taken, "{name}");
+        assert!(text.len() < 2_000_000, "{name}: {}", text.len());
+        // No request passes where the list is not.
+        if !is_taken {
+            assert!(text.matches("return 503;").count() >= paths, "{name}");
+        }
+    }
+}

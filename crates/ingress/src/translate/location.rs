@@ -1,6 +1,6 @@
 //! The location of one path.
 
-use weir_conf::Directive;
+use weir_conf::{Directive, DirectiveBody};
 
 use super::access::{
     auth_request, basic, cached, cors, custom_headers, limits, resolved, service_headers, target,
@@ -32,7 +32,14 @@ const ALIKE: &[&str] = &[
 /// The path of ACME's HTTP challenges.
 const CHALLENGE: &str = "/.well-known/acme-challenge";
 
-/// The location of a route.
+/// The most bytes of the words of all locations of an Ingress. Each location has the lists of the
+/// annotations for itself, so their size would grow with the square of the Ingress's.
+const MOST_OF_INGRESS: usize = 8 << 20;
+/// What each location may have in any case.
+const LEAST_OF_LOCATION: usize = 4 << 10;
+
+/// The location of a route. It answers 503 if all locations of its Ingress together would be too
+/// large.
 pub(super) fn location(
     work: &mut Work<'_>,
     host: &Host,
@@ -40,6 +47,39 @@ pub(super) fn location(
     path: &str,
     tls: bool,
 ) -> Made {
+    let source = &route.source;
+    let most = (MOST_OF_INGRESS / source.locations.max(1)).max(LEAST_OF_LOCATION);
+    // A network is at least eight bytes. Lists that are too long are not even made.
+    let networks = source.options.allow.len() + source.options.deny.len();
+    if networks * 8 <= most {
+        let made = whole_location(work, host, route, path, tls);
+        if size(&made.inside) + size(&made.beside) <= most {
+            return made;
+        }
+    }
+    let why = format!(
+        "lists, headers and snippets stand in each of {} locations, which may have {most} bytes each: answers are 503",
+        source.locations
+    );
+    work.say(&source.id, Severity::Error, "TooLarge", "annotations", &why);
+    let inside = vec![counted(&source.id), line("return", ["503"])];
+    Made { inside, ..Made::default() }
+}
+
+/// The bytes of the words of directives and their blocks.
+fn size(list: &[Directive]) -> usize {
+    let one = |d: &Directive| {
+        let words: usize = std::iter::once(&d.name).chain(&d.args).map(|w| w.bytes.len()).sum();
+        let script = match &d.body {
+            DirectiveBody::Raw(text) => text.len(),
+            DirectiveBody::None | DirectiveBody::Block(_) => 0,
+        };
+        words + script + size(d.block())
+    };
+    list.iter().map(one).sum()
+}
+
+fn whole_location(work: &mut Work<'_>, host: &Host, route: &Route, path: &str, tls: bool) -> Made {
     let source = &route.source;
     let o = &source.options;
     let mut made = Made::default();

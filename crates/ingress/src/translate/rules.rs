@@ -33,6 +33,14 @@ pub(super) struct HostRule {
     pub(super) fallback: Option<PathRule>,
 }
 
+impl HostRule {
+    /// The most locations that it may have.
+    pub(super) fn locations(&self) -> usize {
+        let paths = self.paths.iter().chain(&self.fallback);
+        paths.filter_map(|path| Some(path.routes.as_ref().ok()?.keys.len())).sum()
+    }
+}
+
 /// A rule for a path.
 #[derive(Debug)]
 pub(super) struct PathRule {

@@ -23,6 +23,8 @@ pub(crate) struct IngressOptions {
     pub(crate) ingress: Arc<Ingress>,
     pub(crate) options: Options,
     pub(super) rules: Vec<HostRule>,
+    /// The number of its locations.
+    pub(super) locations: usize,
 }
 
 impl Deref for Source {
@@ -46,7 +48,8 @@ impl Source {
         affinity.words.push(format!("path={path}"));
         let options = Options { affinity: Some(affinity), ..self.options.clone() };
         let (id, ingress) = (self.id.clone(), self.ingress.clone());
-        Source(Arc::new(IngressOptions { id, ingress, options, rules: Vec::new() }))
+        let rules = Vec::new();
+        Source(Arc::new(IngressOptions { id, ingress, options, rules, locations: 0 }))
     }
 }
 
@@ -185,7 +188,8 @@ fn source(ingress: &Arc<Ingress>, settings: &Settings, findings: &mut Findings) 
         return None;
     }
     let (ingress, rules) = (ingress.clone(), rules::read(ingress, settings));
-    Some(Source(Arc::new(IngressOptions { id, ingress, options, rules })))
+    let locations = rules.iter().map(HostRule::locations).sum();
+    Some(Source(Arc::new(IngressOptions { id, ingress, options, rules, locations })))
 }
 
 /// The first annotation that the administrator does not allow, and why.
