@@ -16,6 +16,10 @@ use crate::snapshot::Snapshot;
 /// then.
 pub const OFFER_AGAIN: Duration = Duration::from_secs(300);
 
+/// How many objects of a namespace are left out one by one before the others of the namespace come
+/// under suspicion.
+const FEW: usize = 8;
+
 /// An object that can be left out.
 #[derive(Clone, Debug)]
 enum RefusableObject {
@@ -50,6 +54,8 @@ pub struct Refusals {
     /// The search, if weir names no line: groups of objects that are held back. The last group is
     /// offered next.
     held_back: Vec<Vec<ObjectId>>,
+    /// How many objects of each namespace were refused by their lines since the search began.
+    named: BTreeMap<String, usize>,
     /// Objects that are offered again after they were refused.
     suspects: BTreeSet<ObjectId>,
     /// The objects of the last accepted configuration, unless `accepted_snapshot` has them.
@@ -72,6 +78,18 @@ fn subjects(snapshot: &Snapshot) -> BTreeMap<ObjectId, RefusableObject> {
 /// Whether an object can cause directives. Classes and grants cannot.
 fn may_be_left_out(object: &AnyObject) -> bool {
     !matches!(object, AnyObject::Class(_) | AnyObject::Grant(_))
+}
+
+/// Where a sorted list of objects is divided: between two namespaces, so that those without an
+/// object at fault are soon served, or else in the middle.
+fn middle(list: &[ObjectId]) -> usize {
+    let half = list.len() / 2;
+    let is_edge = |(_, two): &(usize, &[ObjectId])| match two {
+        [one, next] => (one.kind, &one.namespace) != (next.kind, &next.namespace),
+        _ => false,
+    };
+    let edges = list.windows(2).enumerate().filter(is_edge).map(|(at, _)| at + 1);
+    edges.min_by_key(|at| at.abs_diff(half)).unwrap_or(half)
 }
 
 impl Refusals {
@@ -141,6 +159,7 @@ impl Refusals {
     /// Ends the search: nothing is held back.
     pub fn end_search(&mut self) {
         self.held_back.clear();
+        self.named.clear();
     }
 
     /// Holds back a part of the objects among which one is at fault. Ingresses are offered first:
@@ -150,7 +169,7 @@ impl Refusals {
         let mut first: Vec<ObjectId> = all.extract_if(.., |id| id.kind == "Ingress").collect();
         if first.is_empty() || all.is_empty() {
             first.append(&mut all);
-            all = first.split_off(first.len() / 2);
+            all = first.split_off(middle(&first));
         }
         self.held_back.push(all);
         if begins {
@@ -159,19 +178,55 @@ impl Refusals {
         }
     }
 
-    /// Ends a search that takes too long: refuses all objects that are new since the last accepted
-    /// configuration. Returns whether there are any.
-    pub fn give_up(&mut self, snapshot: &Snapshot, why: &str) -> bool {
+    /// Goes on where leaving objects out one by one takes too long. `snapshot` is what weir has
+    /// refused. First the new objects of the owner's namespace are held back, or all new ones if
+    /// there is no owner, so that the others are served. They are offered again in groups. A group
+    /// that takes too long, too, is refused as a whole. Returns whether another configuration is to
+    /// be offered.
+    pub fn give_up(
+        &mut self,
+        snapshot: &Snapshot,
+        statuses: &Statuses,
+        owner: Option<&ObjectId>,
+        why: &str,
+    ) -> bool {
         self.list_accepted();
-        let (since, before) = (Instant::now(), self.refused.len());
-        for (id, object) in subjects(snapshot) {
-            if !self.refused.contains_key(&id) && self.is_new(&id, &object) {
-                let why = why.to_owned();
-                self.refused.insert(id, Refused { object, why, since, parents: Vec::new() });
-            }
+        let now = subjects(snapshot);
+        let owner = owner.filter(|id| now.contains_key(id));
+        let named = owner.and_then(|id| self.named.get(&id.namespace)).copied().unwrap_or_default();
+        if owner.is_some() && named < FEW {
+            return self.leave_out(snapshot, statuses, owner, why);
         }
-        self.held_back.clear();
-        self.refused.len() > before
+        let is_under_suspicion = |id: &ObjectId| match owner {
+            Some(owner) => owner.namespace == id.namespace,
+            None => true,
+        };
+        let new = now.iter().filter(|(id, one)| {
+            is_under_suspicion(id) && !self.refused.contains_key(id) && self.is_new(id, one)
+        });
+        let new: Vec<ObjectId> = new.map(|(id, _)| id.clone()).collect();
+        if !self.searches() && new.len() > 1 {
+            self.split(new);
+            return true;
+        }
+        if new.is_empty() {
+            return self.leave_out(snapshot, statuses, owner, why);
+        }
+        new.iter().for_each(|id| self.refuse(id, &now, statuses, why));
+        true
+    }
+
+    fn refuse(
+        &mut self,
+        id: &ObjectId,
+        now: &BTreeMap<ObjectId, RefusableObject>,
+        statuses: &Statuses,
+        why: &str,
+    ) {
+        let Some(object) = now.get(id).cloned() else { return };
+        let parents = statuses.routes.get(id).cloned().unwrap_or_default();
+        let (why, since) = (why.to_owned(), Instant::now());
+        self.refused.insert(id.clone(), Refused { object, why, since, parents });
     }
 
     fn is_new(&self, id: &ObjectId, object: &RefusableObject) -> bool {
@@ -232,9 +287,11 @@ impl Refusals {
         why: &str,
     ) -> bool {
         self.list_accepted();
-        let since = Instant::now();
         let now = subjects(snapshot);
         let mut out: Vec<&ObjectId> = owner.filter(|id| now.contains_key(id)).into_iter().collect();
+        for id in &out {
+            *self.named.entry(id.namespace.clone()).or_default() += 1;
+        }
         if out.is_empty() {
             let new = now.iter().filter(|(id, one)| self.is_new(id, one));
             out = new.map(|(id, _)| id).filter(|id| !self.refused.contains_key(*id)).collect();
@@ -254,11 +311,8 @@ impl Refusals {
                 any |= self.accepted.remove(id).is_some();
                 continue;
             }
-            let Some(object) = now.get(id).cloned() else { continue };
             any = true;
-            let parents = statuses.routes.get(id).cloned().unwrap_or_default();
-            self.refused
-                .insert(id.clone(), Refused { object, why: why.to_owned(), since, parents });
+            self.refuse(id, &now, statuses, why);
         }
         any
     }
@@ -471,7 +525,61 @@ mod tests {
         refusals.end_search();
         assert_eq!(paths(&refusals.apply(all.clone()).0), ["/one", "/two"]);
         refusals.taken(&snapshot(&[("one", "/one")]));
-        assert!(refusals.give_up(&all, "why") && !refusals.give_up(&all, "why"));
-        assert_eq!(paths(&refusals.apply(all).0), ["/one"]);
+        // What is new is held back at first, and refused in groups.
+        let mut give_up = |all: &Snapshot| refusals.give_up(all, &statuses(all), None, "why");
+        assert!(give_up(&all));
+    }
+
+    /// An Ingress of a namespace.
+    fn ingress(namespace: &str, name: &str) -> serde_json::Value {
+        json!({ "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+            "metadata": { "name": name, "namespace": namespace } })
+    }
+
+    #[test]
+    fn a_namespace_with_very_many_refusals_takes_no_other_with_it() {
+        let mut all = Snapshot::default();
+        for n in 0..100 {
+            for namespace in ["evil", "good", "other"] {
+                let object = ingress(namespace, &format!("i{n:02}"));
+                assert_eq!(all.add_text(&object.to_string()), Vec::<String>::new());
+            }
+        }
+        let count = |snapshot: &Snapshot, wanted: &str| {
+            let of = |one: &&Arc<Ingress>| one.metadata.namespace.as_deref() == Some(wanted);
+            snapshot.ingresses.iter().filter(of).count()
+        };
+        // weir refuses each second one of the namespace, and says which, or does not.
+        for is_named in [true, false] {
+            let mut refusals = Refusals::default();
+            let (mut offers, mut longest) = (0, 20);
+            let left = loop {
+                offers += 1;
+                let (left, _) = refusals.apply(all.clone());
+                let now = subjects(&left);
+                let wrong = now.keys().find(|id| {
+                    id.namespace == "evil" && id.name.ends_with(['1', '3', '5', '7', '9'])
+                });
+                let Some(wrong) = wrong else {
+                    refusals.taken(&left);
+                    if refusals.offer_next() {
+                        continue;
+                    }
+                    break left;
+                };
+                let owner = is_named.then_some(wrong);
+                let searched = refusals.searches();
+                let left_out = match offers > longest {
+                    true => refusals.give_up(&left, &Statuses::default(), owner, "why"),
+                    false => refusals.leave_out(&left, &Statuses::default(), owner, "why"),
+                };
+                assert!(left_out);
+                if refusals.searches() && !searched {
+                    longest = offers + 20;
+                }
+            };
+            assert_eq!((count(&left, "good"), count(&left, "other")), (100, 100), "{is_named}");
+            assert!(offers < 70, "{offers}");
+        }
     }
 }

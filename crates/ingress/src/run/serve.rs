@@ -35,8 +35,8 @@ const LONGEST_COLLECT: Duration = Duration::from_millis(500);
 /// of the time idle.
 const COLLECT_SHARE: u32 = 4;
 
-/// How long the refused object is looked for. Meanwhile changes wait, and a pod that starts is not
-/// ready.
+/// How long refused objects are left out one by one, and then looked for in groups. Meanwhile
+/// changes wait, and a pod that starts is not ready.
 const LONGEST_SEARCH: Duration = Duration::from_secs(30);
 
 /// The entry of [`Shared::obstacles`] for a refused key of the ConfigMap.
@@ -57,6 +57,7 @@ struct Search {
     all: Snapshot,
     /// The objects that were refused before the round.
     before: Vec<ObjectId>,
+    /// When the round began, or the search in groups.
     begin: Instant,
 }
 
@@ -174,7 +175,8 @@ impl Server {
             self.served = self.weir.served().await.ok();
         }
         self.refusals.end_search();
-        let search = Search { all: snapshot, before: self.refusals.ids(), begin: Instant::now() };
+        let mut search =
+            Search { all: snapshot, before: self.refusals.ids(), begin: Instant::now() };
         loop {
             let (snapshot, findings) = self.refusals.apply(search.all.clone());
             let kept = snapshot.clone();
@@ -209,7 +211,7 @@ impl Server {
                 // weir would refuse the directive, too.
                 Err(Unprintable { why, owner }) => {
                     let why = why.to_string();
-                    match self.refused(&search, &kept, offer, (owner.as_deref(), &why)) {
+                    match self.refused(&mut search, &kept, offer, (owner.as_deref(), &why)) {
                         Some(round) => return round,
                         None => continue,
                     }
@@ -248,7 +250,8 @@ impl Server {
                     let owner =
                         place.and_then(|(part, line)| offer.made.text.owner_in(&part, line));
                     let owner = owner.cloned();
-                    if let Some(round) = self.refused(&search, &kept, offer, (owner.as_ref(), &why))
+                    if let Some(round) =
+                        self.refused(&mut search, &kept, offer, (owner.as_ref(), &why))
                     {
                         return round;
                     }
@@ -261,7 +264,7 @@ impl Server {
     /// another configuration is to be offered.
     fn refused(
         &mut self,
-        search: &Search,
+        search: &mut Search,
         kept: &Snapshot,
         mut offer: Offer,
         (owner, why): (Option<&ObjectId>, &str),
@@ -280,10 +283,16 @@ impl Server {
             self.publish_report(&offer.made);
             return Some(Round::Stuck);
         }
-        let left_out = match search.begin.elapsed() > LONGEST_SEARCH {
-            true => self.refusals.give_up(&search.all, why),
-            false => self.refusals.leave_out(kept, &offer.made.statuses, owner, why),
+        let searched = self.refusals.searches();
+        let statuses = &offer.made.statuses;
+        // What an earlier process sent is not taken away in groups.
+        let left_out = match search.begin.elapsed() > LONGEST_SEARCH && !unknown {
+            true => self.refusals.give_up(kept, statuses, owner, why),
+            false => self.refusals.leave_out(kept, statuses, owner, why),
         };
+        if self.refusals.searches() && !searched {
+            search.begin = Instant::now();
+        }
         if left_out {
             return None;
         }
