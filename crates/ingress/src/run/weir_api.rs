@@ -160,11 +160,12 @@ fn verdict(status: StatusCode, body: &[u8], length: usize) -> Verdict {
         StatusCode::NOT_FOUND => Verdict::Lacks(why()),
         // The same configuration stays forbidden until the objects change.
         StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST => Verdict::Refused(None, why()),
-        // No object is at fault: weir's API limits the body. weir keeps what it serves.
-        StatusCode::PAYLOAD_TOO_LARGE => Verdict::Later(format!(
-            "{}; raise client_max_body_size where weir_api stands ({length} bytes)",
-            why()
-        )),
+        // weir's API limits the body. New objects are left out, or come in pieces, so that all
+        // others do not wait for a smaller configuration.
+        StatusCode::PAYLOAD_TOO_LARGE => Verdict::Refused(
+            None,
+            format!("{}; raise client_max_body_size where weir_api stands ({length} bytes)", why()),
+        ),
         _ => Verdict::Later(why()),
     }
 }
@@ -194,7 +195,8 @@ mod tests {
             (
                 413,
                 br#"{"error":{"text":"too large"}}"#,
-                Verdict::Later(
+                Verdict::Refused(
+                    None,
                     "too large; raise client_max_body_size where weir_api stands (9 bytes)"
                         .to_owned(),
                 ),
