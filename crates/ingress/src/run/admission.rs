@@ -3,6 +3,7 @@
 //!
 //! Only errors of the Ingress itself count. A missing Service or Secret may be created later.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fs;
 use std::io;
@@ -31,6 +32,7 @@ use tokio_rustls::TlsAcceptor;
 use super::health::{Connections, accepted};
 use super::serve::settings;
 use super::shared::{Options, Shared, say};
+use crate::gateway::Objects;
 use crate::report::{Finding, ObjectId, Severity};
 use crate::snapshot::Snapshot;
 
@@ -46,8 +48,15 @@ const MOST_JUDGED: usize = 4;
 const FRESH: Duration = Duration::from_secs(60);
 
 /// The reasons of findings that refuse an Ingress: errors that no other object can mend.
-const REASONS: [&str; 6] =
-    ["HostTaken", "InvalidAnnotation", "InvalidHost", "InvalidPath", "InvalidSnippet", "PathTaken"];
+const REASONS: [&str; 7] = [
+    "HostTaken",
+    "InvalidAnnotation",
+    "InvalidHost",
+    "InvalidPath",
+    "InvalidSnippet",
+    "PathTaken",
+    "TooLarge",
+];
 
 /// Starts to answer the API server. `dir` has tls.crt and tls.key.
 pub async fn listen(
@@ -195,6 +204,7 @@ fn judge(
     }
     let id = ObjectId::of("Ingress", &ingress.metadata);
     snapshot.ingresses.retain(|other| ObjectId::of("Ingress", &other.metadata) != id);
+    keep_neighbours(&ingress, &mut snapshot);
     snapshot.ingresses.push(Arc::new(ingress));
     let findings = crate::translate(&snapshot, settings).findings;
     let wrong = |finding: &&Finding| {
@@ -208,6 +218,23 @@ fn judge(
         .map(|finding| format!("{}: {}", finding.about, finding.message))
         .collect();
     (!list.is_empty()).then(|| list.join("\n"))
+}
+
+/// Leaves only those objects that the judgement depends on: Ingresses with one of the same hosts.
+/// A judgement then costs little in a large cluster, where clients may ask for many.
+fn keep_neighbours(ingress: &Ingress, snapshot: &mut Snapshot) {
+    let own = hosts(ingress);
+    snapshot.ingresses.retain(|other| !hosts(other).is_disjoint(&own));
+    let namespaces = std::mem::take(&mut snapshot.gateway.namespaces);
+    snapshot.gateway = Objects { namespaces, ..Objects::default() };
+}
+
+/// The hosts of an Ingress; an empty one stands for all.
+fn hosts(ingress: &Ingress) -> BTreeSet<&str> {
+    let rules = ingress.spec.iter().flat_map(|spec| spec.rules.as_deref().unwrap_or_default());
+    let hosts: BTreeSet<&str> =
+        rules.map(|rule| rule.host.as_deref().unwrap_or_default()).collect();
+    if hosts.is_empty() { BTreeSet::from([""]) } else { hosts }
 }
 
 #[cfg(test)]
@@ -227,6 +254,35 @@ mod tests {
         let one = ingress("one", json!({}), "/");
         assert!(is_watched(&one, None) && is_watched(&one, Some("a")));
         assert!(!is_watched(&one, Some("b")));
+    }
+
+    #[test]
+    fn an_ingress_is_judged_beside_those_of_its_hosts_alone() {
+        let with_host = |name: &str, host: Option<&str>| {
+            let mut one = ingress(name, json!({}), "/");
+            for rule in one.spec.iter_mut().flat_map(|spec| spec.rules.iter_mut().flatten()) {
+                rule.host = host.map(str::to_owned);
+            }
+            one
+        };
+        let mut snapshot = Snapshot::default();
+        for n in 0..5000 {
+            let host = format!("h{n}.test");
+            let one = with_host(&format!("i{n}"), Some(&host));
+            snapshot.ingresses.push(Arc::new(one));
+        }
+        snapshot.ingresses.push(Arc::new(with_host("any", None)));
+        let names = |judged: &Ingress| {
+            let mut left = snapshot.clone();
+            keep_neighbours(judged, &mut left);
+            let name = |one: &Arc<Ingress>| one.metadata.name.clone().unwrap();
+            left.ingresses.iter().map(name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&with_host("new", Some("h7.test"))), ["i7"]);
+        assert_eq!(names(&with_host("new", None)), ["any"]);
+        let mut bare = with_host("new", None);
+        bare.spec.iter_mut().for_each(|spec| spec.rules = None);
+        assert_eq!(names(&bare), ["any"]);
     }
 
     #[test]
