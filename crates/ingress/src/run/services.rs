@@ -101,7 +101,8 @@ impl Writer {
                 continue;
             }
             let removed = match self.is_obsolete(&service).await {
-                Ok(true) => self.remove(&service).await.map(|()| true),
+                Ok(true) if self.shared.leads() => self.remove(&service).await.map(|()| true),
+                Ok(true) => return Ok(()),
                 other => other,
             };
             self.settle(&key, removed).await?;
@@ -147,6 +148,10 @@ impl Writer {
             {
                 return Ok(false);
             }
+        }
+        // The question whether the Gateway is gone may have taken its time.
+        if !self.shared.leads() {
+            return Ok(false);
         }
         let api: Api<Service> = Api::namespaced(self.client.clone(), &key.0);
         let mut params = PatchParams::apply(MANAGER);
