@@ -1,6 +1,7 @@
 //! The annotations of ingress-nginx: their names, how their values are read, and what they ask for.
 
 mod auth;
+mod buffers;
 mod canary;
 mod needs;
 mod options;

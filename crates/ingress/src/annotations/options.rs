@@ -1,7 +1,7 @@
 //! The settings that the annotations of an Ingress ask for.
 
 use super::values::{self, Url};
-use super::{AuthRequest, Canary, Reader};
+use super::{AuthRequest, Canary, Reader, buffers};
 
 /// The protocol of the upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -437,7 +437,8 @@ fn simple(r: &Reader<'_>, o: &mut Options) {
     if r.flag("enable-rewrite-log") == Some(true) {
         set("rewrite_log", Some("on".to_owned()));
     }
-    buffers(r, o);
+    buffers::read(r, o);
+    buffers::check_files(r, o);
     let next = r.read("proxy-next-upstream", |text| {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         let known = words.iter().all(|word| NEXT.contains(&word.as_str()));
@@ -452,6 +453,10 @@ fn simple(r: &Reader<'_>, o: &mut Options) {
     }));
     let (from, to) =
         (r.plain("proxy-redirect-from", URL_SIGNS), r.plain("proxy-redirect-to", URL_SIGNS));
+    let from = from.filter(|from| {
+        let read = from.strip_prefix('~').map_or(Ok(()), values::pattern);
+        read.map_err(|why| r.wrong("proxy-redirect-from", why)).is_ok()
+    });
     let redirect = match (from.as_deref(), to) {
         (Some("off" | "default"), _) => from.map(|from| vec![from]),
         (Some(from), Some(to)) if to != "off" => Some(vec![from.to_owned(), to]),
@@ -488,34 +493,6 @@ fn pair(r: &Reader<'_>, name: &'static str, text: Option<String>) -> Option<Vec<
         r.wrong(name, "it must be \"off\" or two words");
     }
     good.then_some(words)
-}
-
-/// Sets the sizes of buffers together, since they limit each other.
-fn buffers(r: &Reader<'_>, o: &mut Options) {
-    let size = r.size("proxy-buffer-size", 512, 4 << 20);
-    let number = r.number("proxy-buffers-number", 2, 1024);
-    let busy = r.size("proxy-busy-buffers-size", 512, 64 << 20);
-    if size.is_none() && number.is_none() && busy.is_none() {
-        return;
-    }
-    let size: u64 = size.and_then(|s| s.parse().ok()).unwrap_or(4096);
-    let number = number.unwrap_or(4);
-    if size.saturating_mul(number) > 64 << 20 {
-        r.wrong(
-            "proxy-buffers-number",
-            "the buffers of a request would have more than 64 megabytes",
-        );
-        return;
-    }
-    let most = size * (number - 1);
-    let wanted = busy.and_then(|busy| busy.parse::<u64>().ok());
-    if wanted.is_some_and(|busy| !(size..=most).contains(&busy)) {
-        r.wrong("proxy-busy-buffers-size", format!("it must be between {size} and {most} bytes"));
-    }
-    let busy = wanted.filter(|busy| (size..=most).contains(busy)).unwrap_or(most.min(2 * size));
-    o.simple.push(("proxy_buffer_size", vec![size.to_string()]));
-    o.simple.push(("proxy_buffers", vec![number.to_string(), size.to_string()]));
-    o.simple.push(("proxy_busy_buffers_size", vec![busy.to_string()]));
 }
 
 fn cors(r: &Reader<'_>) -> Option<Cors> {
@@ -576,7 +553,7 @@ fn origin_pattern(origin: &str) -> Result<String, String> {
 fn limits(r: &Reader<'_>) -> Limits {
     let limit = |name| r.number(name, 0, 1_000_000).filter(|&n| n > 0);
     Limits {
-        connections: limit("limit-connections"),
+        connections: r.number("limit-connections", 0, 65_535).filter(|&n| n > 0),
         second: limit("limit-rps"),
         minute: limit("limit-rpm"),
         burst: r.number("limit-burst-multiplier", 1, 1000).unwrap_or(5),

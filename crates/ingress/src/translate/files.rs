@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -81,7 +82,13 @@ impl<'a> Work<'a> {
         let text = data.get("ca.crt").ok_or("the Secret has no ca.crt")?.0.clone();
         let list: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
         match list {
-            Ok(list) if !list.is_empty() => Ok(self.file("ca", text)),
+            Ok(list) if !list.is_empty() => {
+                let mut known = RootCertStore::empty();
+                for one in list {
+                    known.add(one).map_err(|why| format!("ca.crt: {why}"))?;
+                }
+                Ok(self.file("ca", text))
+            }
             _ => Err("ca.crt is no list of certificates in PEM".to_owned()),
         }
     }

@@ -272,9 +272,14 @@ fn body(work: &mut Work<'_>, host: &Host, tls: bool) -> Vec<Directive> {
         list.extend(of_tls(work));
     }
     for name in ["ssl_ciphers", "ssl_prefer_server_ciphers"] {
-        let mut all = host.sources.iter().flat_map(|source| &source.options.tls);
-        let first = all.find(|(other, _)| tls && *other == name);
-        list.extend(first.map(|(name, word)| line(name, [word.as_str()])));
+        let mut all = host.sources.iter().flat_map(|source| {
+            source.options.tls.iter().map(move |(name, word)| (source, name, word))
+        });
+        if let Some((source, name, word)) = all.find(|(_, other, _)| tls && **other == name) {
+            let mut made = [line(name, [word.as_str()])];
+            work.owners.mark(&source.id, &mut made);
+            list.extend(made);
+        }
     }
     client_certificates(work, host, tls, &mut list);
     if let Some(root) = host.sources.iter().find_map(|source| source.options.app_root.as_ref()) {
@@ -329,6 +334,7 @@ fn client_certificates(work: &mut Work<'_>, host: &Host, tls: bool, list: &mut V
         .find_map(|source| Some((source, source.options.client_certificates.as_ref()?)));
     let Some((source, wanted)) = found else { return };
     let file = work.secret(&source.id, &wanted.secret).and_then(|data| work.authorities(data));
+    let first = list.len();
     match file {
         Ok(file) if tls => {
             list.push(line("ssl_client_certificate", [file.as_str()]));
@@ -355,6 +361,8 @@ fn client_certificates(work: &mut Work<'_>, host: &Host, tls: bool, list: &mut V
             list.push(line("return", ["403"]));
         }
     }
+    // The host may be another Ingress's.
+    work.owners.mark(&source.id, list.get_mut(first..).unwrap_or_default());
 }
 
 /// The answer for paths without a rule: the default backend, or 404.

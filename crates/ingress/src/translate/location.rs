@@ -29,6 +29,9 @@ const ALIKE: &[&str] = &[
     "send_timeout",
 ];
 
+/// Words of `proxy_next_upstream` that `fastcgi_next_upstream` does not take.
+const NOT_OF_FASTCGI: [&str; 2] = ["http_502", "http_504"];
+
 /// The path of ACME's HTTP challenges.
 const CHALLENGE: &str = "/.well-known/acme-challenge";
 
@@ -165,9 +168,10 @@ fn whole_location(work: &mut Work<'_>, host: &Host, route: &Route, path: &str, t
         };
         // Settings for HTTP upstreams apply to those of other protocols, too, where they have them.
         let part = name.strip_prefix("proxy_").filter(|part| ALIKE.contains(part));
-        made.inside.extend(
-            part.map(|part| line(&format!("{other}_{part}"), words.iter().map(String::as_str))),
-        );
+        let has = |word: &&str| other != "fastcgi" || !NOT_OF_FASTCGI.contains(word);
+        let words: Vec<&str> = words.iter().map(String::as_str).filter(has).collect();
+        let part = part.filter(|_| !words.is_empty());
+        made.inside.extend(part.map(|part| line(&format!("{other}_{part}"), words)));
     }
     for (on, name, word) in [
         (o.relative_redirects, "absolute_redirect", "off"),

@@ -270,3 +270,59 @@ fn a_redirect_may_name_parts_of_the_request() {
     let told: Vec<_> = findings.iter().map(|f| f.object.name.as_str()).collect();
     assert_eq!(told, ["wrong"], "{findings:?}");
 }
+
+/// weir refuses some of these values without a line, so that its Ingress would have to be looked for among all.
+#[test]
+fn values_that_weir_would_refuse_are_told_and_the_rest_is_served() {
+    let garbage = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCloyRnlZbUZuWlE9PQotLS0tLUVORCBDRVJUSUZJQ0FURS0tLS0tCg==";
+    let secret = format!(
+        "---\n{{\"apiVersion\":\"v1\",\"kind\":\"Secret\",\"metadata\":{{\"name\":\"ca\",\"namespace\":\"a\"}},\"data\":{{\"ca.crt\":\"{garbage}\"}}}}\n"
+    );
+    let again = [("backend-protocol", "FCGI"), ("proxy-next-upstream", "error http_502 http_504")];
+    let manifests = [
+        service("a", "one", behind("one")),
+        secret,
+        ingress("a", "files", &[("proxy-max-temp-file-size", "1")], "f.test", &ALL),
+        ingress(
+            "a",
+            "large",
+            &[("proxy-max-temp-file-size", "5000"), ("proxy-buffer-size", "16k")],
+            "l.test",
+            &ALL,
+        ),
+        ingress(
+            "a",
+            "redirect",
+            &[("proxy-redirect-from", "~+"), ("proxy-redirect-to", "/")],
+            "r.test",
+            &ALL,
+        ),
+        ingress("a", "many", &[("limit-connections", "65536")], "m.test", &ALL),
+        ingress("a", "again", &again, "a.test", &ALL),
+        ingress(
+            "a",
+            "secret",
+            &[("backend-protocol", "HTTPS"), ("proxy-ssl-secret", "ca")],
+            "s.test",
+            &ALL,
+        ),
+    ]
+    .concat();
+    let Some((server, findings)) = serve(&manifests) else { return };
+    let told: Vec<_> =
+        findings.iter().map(|f| (f.object.name.as_str(), f.about.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            ("files", "proxy-max-temp-file-size"),
+            ("large", "proxy-max-temp-file-size"),
+            ("many", "limit-connections"),
+            ("redirect", "proxy-redirect-from"),
+            ("secret", "proxy-ssl-secret"),
+        ]
+    );
+    for host in ["f.test", "l.test", "m.test", "r.test"] {
+        assert_eq!(super::from(&server, host, "/"), "one", "{host}");
+    }
+    assert_eq!(ask(&server, "s.test", "/", "").status, 503);
+}
