@@ -53,7 +53,8 @@ pub(crate) fn translate(work: &mut Work<'_>, ingresses: &OfIngresses) -> Servers
     let (mut rules, mut passes) = (Vec::new(), Vec::new());
     for (number, route) in routes.iter_mut().enumerate() {
         let mut own: Vec<ObjectId> = Vec::new();
-        for one in attachments.iter().filter(|one| one.route == number) {
+        let before = attachments.partition_point(|one| one.route < number);
+        for one in attachments.iter().skip(before).take_while(|one| one.route == number) {
             let id = &gateways[listeners[one.listener].gateway].id;
             if !own.contains(id) {
                 own.push(id.clone());

@@ -1,9 +1,11 @@
 //! Attaches routes to listeners, and makes their conditions.
 
+use std::collections::HashMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::listeners::{Listener, Served, age, is_allowed, record_generation};
-use super::names;
+use super::names::{self, Patterns};
 use super::objects::{GROUP, GrpcRouteSpec, HttpRouteSpec, ParentReference, StreamRouteSpec};
 use super::status::{Condition, ParentStatus, Statuses};
 use crate::annotations::values;
@@ -110,7 +112,8 @@ pub(super) fn routes<'a>(work: &Work<'a>) -> Vec<Route<'a>> {
     all
 }
 
-/// Attaches each route to the listeners of its parents.
+/// Attaches each route to the listeners of its parents. The attachments are in the order of the
+/// routes.
 pub(super) fn attach<'a>(
     work: &Work<'a>,
     gateways: &[Served<'_>],
@@ -118,13 +121,17 @@ pub(super) fn attach<'a>(
     routes: &[Route<'a>],
 ) -> (Vec<Attachment>, Vec<Parent<'a>>) {
     let (mut attachments, mut parents) = (Vec::<Attachment>::new(), Vec::new());
+    let mut taken = TakenNames::default();
     for (number, route) in routes.iter().enumerate() {
         for reference in route.parents() {
             let Some(owner) = owner(gateways, route, reference) else { continue };
             let found = candidates(work, listeners, route, reference, &owner);
             let accepted = match found {
                 Err((reason, text)) => Condition::no("Accepted", reason, text),
-                Ok(found) => attach_to(listeners, routes, &mut attachments, number, found),
+                Ok(found) => {
+                    let kind = route.id.kind;
+                    attach_to(listeners, (&mut attachments, &mut taken), (number, kind), found)
+                }
             };
             parents.push(Parent { route: number, reference, accepted });
         }
@@ -211,34 +218,38 @@ fn candidates(
     }
 }
 
+/// The names of the routes of HTTP that are attached to a listener, by the listener and the kind of
+/// the routes.
+type TakenNames = HashMap<(usize, &'static str), Patterns>;
+
 /// Attaches a route to listeners, except those where an older HTTPRoute or GRPCRoute of the other
 /// kind has its names.
 fn attach_to(
     listeners: &mut [Listener<'_>],
-    routes: &[Route<'_>],
-    attachments: &mut Vec<Attachment>,
-    number: usize,
+    (attachments, names): (&mut Vec<Attachment>, &mut TakenNames),
+    (number, kind): (usize, &'static str),
     found: Vec<Candidate>,
 ) -> Condition {
-    let kind = routes[number].id.kind;
+    let other = match kind {
+        "HTTPRoute" => Some("GRPCRoute"),
+        "GRPCRoute" => Some("HTTPRoute"),
+        _ => None,
+    };
     let mut taken = false;
     let mut any = false;
     for (listener, hosts) in found {
-        let clash = attachments.iter().any(|one| {
-            one.listener == listener
-                && matches!(kind, "HTTPRoute" | "GRPCRoute")
-                && routes[one.route].id.kind != kind
-                && one
-                    .hosts
-                    .iter()
-                    .any(|a| hosts.iter().any(|b| names::intersection(&a.name, &b.name).is_some()))
-        });
-        if clash {
+        let others = other.and_then(|other| names.get(&(listener, other)));
+        if others.is_some_and(|others| hosts.iter().any(|host| others.meet(&host.name))) {
             taken = true;
             continue;
         }
         any = true;
-        match attachments.iter_mut().find(|one| one.route == number && one.listener == listener) {
+        if other.is_some() {
+            let own = names.entry((listener, kind)).or_default();
+            hosts.iter().for_each(|host| own.insert(&host.name));
+        }
+        let mut own = attachments.iter_mut().rev().take_while(|one| one.route == number);
+        match own.find(|one| one.listener == listener) {
             Some(one) => one.hosts.extend(hosts),
             None => {
                 listeners[listener].attached += 1;

@@ -17,7 +17,16 @@ use crate::translate::{
 pub(super) struct Plan<'s> {
     pub(super) gateways: &'s [Served<'s>],
     pub(super) listeners: &'s [Listener<'s>],
+    /// In the order of their routes.
     pub(super) rules: &'s [Rule<'s>],
+}
+
+impl<'s> Plan<'s> {
+    /// The rules of a route.
+    fn rules_of(&self, route: usize) -> impl Iterator<Item = &'s Rule<'s>> + use<'s> {
+        let before = self.rules.partition_point(|rule| rule.route < route);
+        self.rules.iter().skip(before).take_while(move |rule| rule.route == route)
+    }
 }
 
 /// The socket to which connections of a port are passed after the server name was read from their
@@ -184,11 +193,10 @@ fn misdirected(work: &mut Work<'_>, plan: &Plan<'_>, port: &Port) -> Option<Stri
 /// The locations of a name.
 fn body(work: &mut Work<'_>, plan: &Plan<'_>, name: &Name, site: &Site<'_>) -> Vec<Directive> {
     let ranks = name.ranks();
-    let own = |rule: &&Rule<'_>| ranks.contains_key(&rule.route);
     let mut all: Vec<entries::Entry> = Vec::new();
-    for rule in plan.rules.iter().filter(own) {
-        let rank = ranks.get(&rule.route).copied().unwrap_or_default();
-        all.extend(rule.entries.iter().map(|entry| entry.of_rank(rank)));
+    for (route, rank) in &ranks {
+        let entries = plan.rules_of(*route).flat_map(|rule| &rule.entries);
+        all.extend(entries.map(|entry| entry.of_rank(*rank)));
     }
     entries::sort(&mut all);
     let target = |number: usize| plan.rules.get(number).map(Rule::targets).unwrap_or_default();
@@ -198,7 +206,7 @@ fn body(work: &mut Work<'_>, plan: &Plan<'_>, name: &Name, site: &Site<'_>) -> V
         }
     };
     let mut list = entries::locations(&all, &target, "404", &mut mark);
-    for rule in plan.rules.iter().filter(own) {
+    for rule in ranks.keys().flat_map(|route| plan.rules_of(*route)) {
         let mut locations = rule.locations(work, site);
         work.mark(&rule.id, &mut locations);
         list.extend(locations);
