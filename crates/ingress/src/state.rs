@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Writes the files that do not exist yet, for their owner alone. A file's name has the digest of
@@ -19,11 +19,19 @@ pub fn write(files: &BTreeMap<PathBuf, Arc<[u8]>>) -> io::Result<()> {
         }
         // Written under another name first, so that a killed process leaves no incomplete file.
         let part = path.with_extension("part");
-        let _ = fs::remove_file(&part);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&part, path)?;
+        let written = create(&part, content).and_then(|()| fs::rename(&part, path));
+        if written.is_err() {
+            // The disk may be full.
+            let _ = fs::remove_file(&part);
+        }
+        written?;
     }
     Ok(())
+}
+
+fn create(path: &Path, content: &[u8]) -> io::Result<()> {
+    let _ = fs::remove_file(path);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(content)?;
+    file.sync_all()
 }

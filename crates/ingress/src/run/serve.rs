@@ -217,7 +217,7 @@ impl Server {
                     }
                 }
             };
-            let written = self.files.write(&offer.made.files, Instant::now());
+            let written = self.files.write(&offer.made.files, &self.in_use, Instant::now());
             let written = written.and_then(|()| self.adopt(&offer.made.groups));
             if let Err(error) = written {
                 self.log_failure(&format!("{}: {error}", self.options.settings.state.display()));
