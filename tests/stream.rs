@@ -469,6 +469,10 @@ fn what_is_wrong_is_said() {
         ("server { listen 1; return $nothing; }", "unknown \"nothing\" variable"),
         ("server { listen 1; proxy_pass a:1; proxy_pass b:1; }", "directive is duplicate"),
         ("server { listen 1; return x; return y; }", "\"return\" directive is duplicate"),
+        (
+            "proxy_buffer_size 1k; proxy_upstream_buffer 1k;",
+            "\"proxy_upstream_buffer\" directive is duplicate",
+        ),
         ("server { listen 1; pass [::1]:1; pass [::1]:2; }", "\"pass\" directive is duplicate"),
         (
             "server { listen 1; proxy_ssl_certificate $no.pem; return x; }",

@@ -77,6 +77,13 @@ fn a_rate_holds_for_a_burst() {
 /// While a name is resolved, one datagram waits, and as many more as there is room for.
 #[test]
 fn what_comes_before_the_server_is_known_waits_within_bounds() {
+    for buffer in ["proxy_buffer_size", "proxy_downstream_buffer", "proxy_upstream_buffer"] {
+        waits_within_the_buffer(buffer);
+    }
+}
+
+/// `buffer` is a name of the directive that says how much may wait.
+fn waits_within_the_buffer(buffer: &str) {
     let (asked_for, asks) = channel();
     let (answer, answers) = channel();
     let (asked_for, answers) = (Mutex::new(asked_for), Mutex::new(answers));
@@ -88,7 +95,7 @@ fn what_comes_before_the_server_is_known_waits_within_bounds() {
     let s = stream(&format!(
         "resolver 127.0.0.1:{names} ipv6=off; resolver_timeout 1h; proxy_timeout 1s;
          map $server_port $name {{ default late.test; }}
-         server {{ listen 127.0.0.1:%%PORT1%% udp; proxy_pass $name:{to}; proxy_buffer_size 1k; }}"
+         server {{ listen 127.0.0.1:%%PORT1%% udp; proxy_pass $name:{to}; {buffer} 1k; }}"
     ));
     let client = client(s.port_at(1));
     client.send(b"first").unwrap();
@@ -103,4 +110,18 @@ fn what_comes_before_the_server_is_known_waits_within_bounds() {
     assert_eq!([heard(&client), heard(&client)], ["first", &long]);
     assert_eq!(asked(&client, "more"), "more");
     s.wait_log("udp timed out, packets from/to client:3/3, ", 1);
+}
+
+#[test]
+fn old_names_of_the_buffers_size_are_warned_of() {
+    let s = stream("server { listen 127.0.0.1:%%PORT1%%; return x; }");
+    for old in ["proxy_downstream_buffer", "proxy_upstream_buffer"] {
+        let path = s.configure(&format!("events {{ }} stream {{ {old} 1k; }}"));
+        let tested = s.command(&["-t", "-c", path.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&tested.stderr).into_owned();
+        let text = format!(
+            "the \"{old}\" directive is deprecated, use the \"proxy_buffer_size\" directive instead"
+        );
+        assert!(tested.status.success() && said.contains(&text), "{said}");
+    }
 }

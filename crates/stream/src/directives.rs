@@ -69,6 +69,7 @@ macro_rules! once {
 const NO_NUMBER: u64 = 0x7fff_ffff;
 
 const IGNORED: &str = "Accepted: weir sizes its tables itself.";
+const OLD_BUFFER: &str = "An old name of `proxy_buffer_size`, with a warning.";
 
 static TABLE: &[StreamDirective] = &[
     elsewhere("upstream", "A group of servers that sessions are passed to."),
@@ -243,12 +244,9 @@ static TABLE: &[StreamDirective] = &[
         "How long a connection to a server may take."
     ),
     once!("proxy_timeout", proxy.timeout, Line::duration, "How long both sides may be silent."),
-    line("proxy_buffer_size", "How much is read at once.", |s, d| {
-        s.once(d)?;
-        let size = bytes(d)?.max(1);
-        (s.conf.proxy.buffer, s.conf.proxy.most) = (size, size);
-        Ok(())
-    }),
+    line("proxy_buffer_size", "How much is read at once.", buffer_size),
+    line("proxy_downstream_buffer", OLD_BUFFER, buffer_size),
+    line("proxy_upstream_buffer", OLD_BUFFER, buffer_size),
     line("proxy_upload_rate", "Bytes a second from the client.", |s, d| {
         s.once(d)?;
         s.conf.proxy.upload_rate = rate(s, d)?;
@@ -350,6 +348,23 @@ fn country(
 ) -> Result<(), Error> {
     let prefix = s.setup.inputs.prefix;
     geoip::define_fixed(&mut s.setup.reading(), d, prefix, variables, |_| None)
+}
+
+/// `proxy_buffer_size`, also by its old names.
+fn buffer_size(s: &mut StreamScope<'_, '_>, d: &Line) -> Result<(), Error> {
+    const NAME: &str = "proxy_buffer_size";
+    if !s.first_of(NAME) {
+        return Err(d.problem("is duplicate"));
+    }
+    if !d.name.is(NAME) {
+        let old = d.name.lossy();
+        let text =
+            format!("the \"{old}\" directive is deprecated, use the \"{NAME}\" directive instead");
+        s.setup.warnings.push(d.warning(text));
+    }
+    let size = bytes(d)?.max(1);
+    (s.conf.proxy.buffer, s.conf.proxy.most) = (size, size);
+    Ok(())
 }
 
 fn bytes(d: &Line) -> Result<usize, Error> {
