@@ -77,6 +77,27 @@ fn an_address_has_a_country_a_city_and_an_owner() {
     }
 }
 
+/// As with nginx's module. A configuration may also give such a name a meaning of its own.
+#[test]
+fn variables_without_a_database_have_no_value() {
+    let names = "$geoip_country_code|$geoip_city|$geoip_latitude|$geoip_org";
+    let port = weir_testkit::free_port();
+    let s = Server::start_in(
+        with_databases(),
+        crate::WEIR,
+        &format!(
+            "events {{ }} http {{ map $uri $geoip_region {{ default own; }}
+                 server {{ listen 127.0.0.1:%%PORT%%; return 200 '{names}|$geoip_region'; }} }}
+             stream {{ server {{ listen 127.0.0.1:{port}; return '{names}'; }} }}"
+        ),
+    );
+    assert_eq!(s.get("/").body(), "||||own");
+    let mut text = String::new();
+    let mut client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    std::io::Read::read_to_string(&mut client, &mut text).unwrap();
+    assert_eq!(text, "|||");
+}
+
 #[test]
 fn each_variable_has_its_place() {
     let s = server_in(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_values::builtin::{self, write_number, write_port, write_seconds};
-use weir_values::{Get, Subject, Variables};
+use weir_values::{Get, Subject, Variables, geoip};
 
 use crate::session::{Attempt, Session};
 use crate::status::code;
@@ -65,10 +65,13 @@ pub fn define(variables: &mut Variables<Session>) {
     }
 }
 
-/// `$proxy_protocol_tlv_x`: a field of the PROXY header.
+/// `$proxy_protocol_tlv_x`: a field of the PROXY header. And variables of databases that the
+/// configuration lacks.
 pub fn prefixed(name: &[u8]) -> Option<Get<Session>> {
-    let name = name.strip_prefix(b"proxy_protocol_tlv_")?.to_vec();
-    Some(Arc::new(move |s, out| builtin::tlv(s, &name, out)))
+    let Some(field) = name.strip_prefix(b"proxy_protocol_tlv_").map(<[u8]>::to_vec) else {
+        return geoip::without_database(name);
+    };
+    Some(Arc::new(move |s, out| builtin::tlv(s, &field, out)))
 }
 
 fn number(out: &mut Vec<u8>, n: u64) -> bool {

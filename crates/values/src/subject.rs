@@ -36,7 +36,8 @@ pub trait Subject: Sized + 'static {
     /// Defines the variables that every configuration has.
     fn define(variables: &mut Variables<Self>);
 
-    /// How a variable with a prefix is read, such as `$arg_x`.
+    /// How a variable is read that nothing has defined: one with a prefix, such as `$arg_x`, or one
+    /// of a module that the configuration does not use.
     fn prefixed(name: &[u8]) -> Option<Get<Self>>;
 
     /// The variables of the subject's configuration.

@@ -7,7 +7,7 @@ use weir_engine::Handle;
 use weir_log::Level;
 use weir_proto::http1::HeaderId;
 use weir_proto::proxy_protocol::ProxyHeader;
-use weir_values::{Get, Identity, Subject};
+use weir_values::{Get, Identity, Subject, geoip};
 
 use crate::address::Address;
 use crate::regex::Captures;
@@ -36,7 +36,7 @@ impl Subject for Request {
     }
 
     fn prefixed(name: &[u8]) -> Option<Get<Request>> {
-        prefixed::getter(name)
+        prefixed::getter(name).or_else(|| geoip::without_database(name))
     }
 
     #[inline]

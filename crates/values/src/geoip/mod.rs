@@ -14,6 +14,7 @@ use crate::forwarded;
 use crate::reading::Reading;
 use crate::subject::Subject;
 use crate::template::Template;
+use crate::variables::Get;
 
 mod database;
 
@@ -60,6 +61,14 @@ pub const CITY: VariablePaths = &[
 /// `geoip_org`
 pub const ORGANIZATION: VariablePaths =
     &[("geoip_org", &["organization", "isp", "autonomous_system_organization"])];
+
+/// A variable of `geoip_country`, `geoip_city` or `geoip_org` in a configuration without the
+/// directive: it has no value. As with nginx's module, a log format may refer to it all the same.
+pub fn without_database<S: Subject>(name: &[u8]) -> Option<Get<S>> {
+    let all = [COUNTRY, CITY, ORGANIZATION];
+    let is_one = all.iter().copied().flatten().any(|(known, _)| known.as_bytes() == name);
+    is_one.then(|| Arc::new(|_: &mut S, _: &mut Vec<u8>| false) as Get<S>)
+}
 
 impl Proxies {
     /// Adds a proxy, or a network of proxies.
