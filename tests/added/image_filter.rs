@@ -73,6 +73,7 @@ fn pictures_become_smaller_and_are_turned_and_cut() {
         ("/p.png", (40, 20)),
         ("/h/p.png?h=5", (10, 5)),
         ("/h/p.png?h=-", (20, 10)),
+        ("/h/p.png?h=99999999999", (20, 10)),
         ("/turned/p.png", (10, 20)),
         ("/only/p.png?a=180", (40, 20)),
         ("/only/p.png?a=270", (20, 40)),
@@ -149,17 +150,62 @@ fn answers_of_other_phases_are_no_pictures_and_pages_of_other_locations_pass() {
 fn pictures_are_as_good_and_as_sharp_as_is_said() {
     let s = server(
         "location /q/ { alias %%DIR%%/; image_filter resize 30 30; image_filter_jpeg_quality $arg_q; }
-         location /s/ { alias %%DIR%%/; image_filter resize 30 30; image_filter_sharpen $arg_s; }",
+         location /s/ { alias %%DIR%%/; image_filter resize 30 30; image_filter_sharpen $arg_s; }
+         location /turned/ { alias %%DIR%%/; image_filter rotate 180; image_filter_sharpen $arg_s; }",
     );
     let jpeg = s.dir().file("p.jpg");
     image::load_from_memory(&png(40, 20, true)).unwrap().save(jpeg).unwrap();
     let length = |path: &str| s.get(path).bytes.len();
     assert!(length("/q/p.jpg?q=90") > length("/q/p.jpg?q=10"));
-    assert_eq!(s.get("/q/p.jpg?q=101").status, 415);
+    assert_eq!(length("/q/p.jpg?q=1000"), length("/q/p.jpg?q=100"));
     assert_eq!(s.get("/q/p.jpg?q=90").header("Content-Type"), Some("image/jpeg"));
-    let sharp = s.get("/s/p.png?s=100");
-    assert_eq!(sharp.status, 200);
-    assert!(sharp.bytes != s.get("/s/p.png").bytes);
+    // The quality counts where a JPEG picture is written.
+    for (path, status) in
+        [("/q/p.jpg", 415), ("/q/p.jpg?q=0", 415), ("/q/p.png", 200), ("/s/p.jpg?q=x", 200)]
+    {
+        assert_eq!(s.get(path).status, status, "{path}");
+    }
+    let plain = s.get("/s/p.png").bytes;
+    let sharp = ["/s/p.png?s=100", "/s/p.png?s=200"].map(|path| s.get(path).bytes);
+    assert!(sharp[0] != plain && sharp[1] != plain && sharp[0] != sharp[1]);
+    assert!(s.get("/s/p.png?s=x").bytes == plain);
+    // A picture that keeps its size is sharpened, too, if it is written.
+    assert!(s.get("/turned/p.png?s=100").bytes != s.get("/turned/p.png").bytes);
+}
+
+/// As nginx answers.
+#[test]
+fn an_angle_beside_a_size_may_be_none() {
+    let s = server(
+        "location /r/ { alias %%DIR%%/; image_filter resize 20 20; image_filter rotate $arg_a; }
+         location /c/ { alias %%DIR%%/; image_filter crop 10 20; image_filter rotate $arg_a; }
+         location /only/ { alias %%DIR%%/; image_filter size; image_filter rotate $arg_a; }",
+    );
+    for angle in ["", "0", "45", "x"] {
+        assert_eq!(size(&s, &format!("/r/p.png?a={angle}")), said(20, 10), "{angle}");
+        assert_eq!(size(&s, &format!("/c/p.png?a={angle}")), said(10, 20), "{angle}");
+        assert_eq!(s.get(&format!("/only/p.png?a={angle}")).status, 415, "{angle}");
+    }
+    assert_eq!(size(&s, "/r/p.png?a=90"), said(10, 20));
+    assert_eq!(size(&s, "/only/p.png?a=90"), said(20, 40));
+}
+
+/// As with nginx: EXIF and its like are not sent where they are a large part of a picture.
+#[test]
+fn a_picture_that_fits_loses_much_metadata() {
+    let s = server("location /as/ { alias %%DIR%%/; image_filter resize 40 20; }");
+    let path = s.dir().file("p.jpg");
+    image::load_from_memory(&png(40, 20, true)).unwrap().save(&path).unwrap();
+    let little = std::fs::read(&path).unwrap();
+    let metadata = [&[0xff, 0xe1, 0x10, 0x00][..], &[b'm'; 0x0ffe]].concat();
+    let much = [&little[..2], &metadata, &little[2..]].concat();
+    s.dir().write("much.jpg", &much);
+    assert!(s.get("/as/p.jpg").bytes == little);
+    let answer = s.get("/as/much.jpg");
+    assert_eq!(answer.header("Content-Type"), Some("image/jpeg"));
+    assert!(!answer.bytes.windows(9).any(|bytes| bytes == b"mmmmmmmmm"));
+    let picture = image::load_from_memory(&answer.bytes).unwrap();
+    assert_eq!((picture.width(), picture.height()), (40, 20));
 }
 
 #[test]
@@ -192,12 +238,17 @@ fn what_is_wrong_with_it_is_said() {
         ("image_filter resize 10 0;", "invalid parameter \"0\""),
         ("image_filter rotate 45;", "invalid parameter \"45\""),
         ("image_filter squeeze;", "invalid parameter \"squeeze\""),
-        ("image_filter_jpeg_quality 101;", "invalid value \"101\""),
-        ("image_filter_sharpen no;", "invalid value \"no\""),
+        ("image_filter_jpeg_quality 0;", "invalid value \"0\""),
+        ("image_filter_sharpen -;", "invalid value \"-\""),
     ] {
         let said = refused(&format!("server {{ location / {{ {line} }} }}"));
         assert!(said.contains(text), "{line}: {said}");
     }
+    // Other values are valid, as for nginx.
+    server(
+        "location /x/ { image_filter resize 99999999999 -; image_filter_jpeg_quality 101; image_filter_sharpen 150; }
+         location /y/ { image_filter rotate 090; image_filter_sharpen 0; }",
+    );
 }
 
 #[test]

@@ -77,13 +77,15 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "image_filter_jpeg_quality",
-        help: "The quality of JPEG images that are written, 1 to 100.",
-        set: Set::Simple(|s, d| number(s, d, |conf| &mut conf.jpeg_quality)),
+        help: "The quality of JPEG images that are written, 1 to 100; more is 100.",
+        set: Set::Simple(|s, d| {
+            number(s, d, |text| quality(text).is_some(), |conf| &mut conf.jpeg_quality)
+        }),
     },
     Directive {
         name: "image_filter_sharpen",
-        help: "How much reduced images are sharpened, in percent.",
-        set: Set::Simple(|s, d| number(s, d, |conf| &mut conf.sharpen)),
+        help: "How much images that are changed are sharpened, in percent, which may exceed 100.",
+        set: Set::Simple(|s, d| number(s, d, |text| text != b"-", |conf| &mut conf.sharpen)),
     },
     setting!(
         "image_filter_buffer",
@@ -120,7 +122,7 @@ fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             }
             let conf = CONF.change(&mut s.location);
             conf.angle = Some(value);
-            if matches!(conf.filter, ImageFilter::Off) {
+            if !matches!(conf.filter, ImageFilter::Resize(..) | ImageFilter::Crop(..)) {
                 conf.filter = ImageFilter::Rotate;
             }
             return Ok(());
@@ -147,11 +149,12 @@ fn side(s: &mut Scope<'_, '_>, d: &Line, word: &Word) -> Result<Template, Error>
 fn number(
     s: &mut Scope<'_, '_>,
     d: &Line,
+    is_valid: fn(&[u8]) -> bool,
     setting: fn(&mut Conf) -> &mut Template,
 ) -> Result<(), Error> {
     let word = d.args.first().unwrap_or(&d.name);
     let value = s.setup.template(d, word)?;
-    if value.constant().is_some_and(|text| percent(text).is_none()) {
+    if value.constant().is_some_and(|text| !is_valid(text)) {
         return Err(d.invalid("value", word));
     }
     *setting(CONF.change(&mut s.location)) = value;
@@ -160,16 +163,18 @@ fn number(
 
 /// A width or height in pixels. `-`: any.
 fn pixels(text: &[u8]) -> Option<u32> {
-    if text == b"-" {
-        return Some(u32::MAX);
-    }
-    let n = weir_conf::values::number(text).filter(|n| *n > 0)?;
-    u32::try_from(n).ok()
+    if text == b"-" { Some(u32::MAX) } else { positive(text) }
 }
 
-fn percent(text: &[u8]) -> Option<u8> {
-    let n = weir_conf::values::number(text).filter(|n| (1..=100).contains(n))?;
-    u8::try_from(n).ok()
+/// The quality of a JPEG image. As for the library that nginx uses, more than the best is the best.
+fn quality(text: &[u8]) -> Option<u8> {
+    positive(text).map(|n| n.min(100) as u8)
+}
+
+/// A number above 0. One that is too large for any use is the largest.
+fn positive(text: &[u8]) -> Option<u32> {
+    let n = weir_conf::values::number(text).filter(|n| *n > 0)?;
+    Some(u32::try_from(n).unwrap_or(u32::MAX))
 }
 
 /// Whether a location has anything to do here.
@@ -262,19 +267,20 @@ fn take_head(r: &mut Request, mut response: Response) {
     *r.response = response;
 }
 
-/// The action for this request, from the values of variables. `None` if a value is invalid.
+/// The action for this request, from the values of variables. `None` if a value is invalid. Beside a
+/// new size, another value than the three angles turns nothing.
 fn action(r: &mut Request, conf: &Conf) -> Option<ImageAction> {
-    let angle = match &conf.angle {
-        None => Angle::None,
-        Some(angle) => Angle::read(&angle.eval(r))?,
-    };
+    let angle = conf.angle.as_ref().and_then(|angle| Angle::read(&angle.eval(r)));
     let mut size = |width: &Template, height: &Template| {
         Some((pixels(&width.eval(r))?, pixels(&height.eval(r))?))
     };
     let shape = match &conf.filter {
         ImageFilter::Off | ImageFilter::Test => return Some(ImageAction::Pass),
         ImageFilter::Size => return Some(ImageAction::Describe),
-        ImageFilter::Rotate => picture::Shape::Same,
+        ImageFilter::Rotate => {
+            angle?;
+            picture::Shape::Same
+        }
         ImageFilter::Resize(width, height) => {
             let (width, height) = size(width, height)?;
             picture::Shape::Within(width, height)
@@ -284,8 +290,9 @@ fn action(r: &mut Request, conf: &Conf) -> Option<ImageAction> {
             picture::Shape::Cut(width, height)
         }
     };
-    let quality = percent(&conf.jpeg_quality.eval(r))?;
-    let sharpen = percent(&conf.sharpen.eval(r)).unwrap_or(0);
+    let angle = angle.unwrap_or(Angle::None);
+    let quality = quality(&conf.jpeg_quality.eval(r));
+    let sharpen = positive(&conf.sharpen.eval(r)).unwrap_or(0);
     Some(ImageAction::Change { shape, angle, quality, sharpen })
 }
 

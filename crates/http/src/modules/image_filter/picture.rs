@@ -72,10 +72,10 @@ pub enum Angle {
 impl Angle {
     /// `90`, `180`, `270`
     pub fn read(text: &[u8]) -> Option<Angle> {
-        match text {
-            b"90" => Some(Angle::Quarter),
-            b"180" => Some(Angle::Half),
-            b"270" => Some(Angle::ThreeQuarters),
+        match weir_conf::values::number(text) {
+            Some(90) => Some(Angle::Quarter),
+            Some(180) => Some(Angle::Half),
+            Some(270) => Some(Angle::ThreeQuarters),
             _ => None,
         }
     }
@@ -96,7 +96,13 @@ pub enum Shape {
 pub enum ImageAction {
     Pass,
     Describe,
-    Change { shape: Shape, angle: Angle, quality: u8, sharpen: u8 },
+    Change {
+        shape: Shape,
+        angle: Angle,
+        /// For JPEG alone; `None` if it is invalid.
+        quality: Option<u8>,
+        sharpen: u32,
+    },
 }
 
 /// Why an image is not changed, for the log.
@@ -106,6 +112,8 @@ pub enum PictureError {
     Image(ImageError),
     /// The image has more than [`PIXELS`] pixels: width and height.
     TooManyPixels(u32, u32),
+    /// The quality of the image that is written is invalid.
+    Quality,
 }
 
 impl From<ImageError> for PictureError {
@@ -121,6 +129,7 @@ impl fmt::Display for PictureError {
             PictureError::TooManyPixels(width, height) => {
                 write!(f, "too many pixels: {width} x {height}")
             }
+            PictureError::Quality => f.write_str("invalid quality"),
         }
     }
 }
@@ -147,7 +156,7 @@ pub fn change(
         Shape::Same => false,
         Shape::Within(w, h) | Shape::Cut(w, h) => width <= w && height <= h,
     };
-    if fits && angle == Angle::None {
+    if fits && angle == Angle::None && !is_full_of_metadata(bytes, kind) {
         return Ok(None);
     }
     if u64::from(width) * u64::from(height) > PIXELS {
@@ -157,9 +166,6 @@ pub fn change(
     let (w, h) = scaled((width, height), shape);
     if (w, h) != (width, height) {
         picture = picture.resize_exact(w, h, FilterType::Triangle);
-        if sharpen > 0 {
-            picture = sharpened(&picture, sharpen);
-        }
     }
     picture = match angle {
         Angle::None => picture,
@@ -172,7 +178,33 @@ pub fn change(
         let (x, y) = ((picture.width() - w) / 2, (picture.height() - h) / 2);
         picture = picture.crop_imm(x, y, w, h);
     }
-    Ok(Some(written(picture, kind, quality)?))
+    if sharpen > 0 {
+        picture = sharpened(&picture, sharpen);
+    }
+    written(picture, kind, quality).map(Some)
+}
+
+/// Whether more than a twentieth of a JPEG image is data of applications (EXIF and others). As in
+/// nginx, such an image is written anew even if it keeps its size, so that it loses them.
+fn is_full_of_metadata(bytes: &[u8], kind: PictureFormat) -> bool {
+    const START_OF_SCAN: u8 = 0xda;
+    let (mut rest, mut metadata) = (bytes.get(2..).unwrap_or_default(), 0);
+    while let [0xff, marker, high, low, ..] = *rest {
+        if kind != PictureFormat::Jpeg || marker == START_OF_SCAN {
+            break;
+        }
+        if marker == 0xff {
+            // A byte that fills up.
+            rest = &rest[1..];
+            continue;
+        }
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        if (0xe1..=0xef).contains(&marker) {
+            metadata += length;
+        }
+        rest = rest.get(2 + length..).unwrap_or_default();
+    }
+    bytes.len() / 20 < metadata
 }
 
 fn reader(bytes: &[u8], kind: PictureFormat) -> ImageReader<Cursor<&[u8]>> {
@@ -209,16 +241,21 @@ fn scaled((width, height): (u32, u32), shape: Shape) -> (u32, u32) {
     }
 }
 
-fn sharpened(picture: &DynamicImage, percent: u8) -> DynamicImage {
-    let outer = -f32::from(percent) / 400.0;
+fn sharpened(picture: &DynamicImage, percent: u32) -> DynamicImage {
+    let outer = -(percent as f32) / 400.0;
     let inner = 1.0 - 4.0 * outer;
     picture.filter3x3(&[0.0, outer, 0.0, outer, inner, outer, 0.0, outer, 0.0])
 }
 
-fn written(picture: DynamicImage, kind: PictureFormat, quality: u8) -> image::ImageResult<Vec<u8>> {
+fn written(
+    picture: DynamicImage,
+    kind: PictureFormat,
+    quality: Option<u8>,
+) -> Result<Vec<u8>, PictureError> {
     let mut out = Vec::new();
     match kind {
         PictureFormat::Jpeg => {
+            let quality = quality.ok_or(PictureError::Quality)?;
             DynamicImage::from(picture.to_rgb8())
                 .write_with_encoder(JpegEncoder::new_with_quality(&mut out, quality))?;
         }
@@ -248,7 +285,7 @@ mod tests {
 
     fn picture(kind: PictureFormat, width: u32, height: u32) -> Vec<u8> {
         let paint = |x: u32, y: u32| image::Rgb([x as u8, y as u8, 99]);
-        written(DynamicImage::from(image::RgbImage::from_fn(width, height, paint)), kind, 90)
+        written(DynamicImage::from(image::RgbImage::from_fn(width, height, paint)), kind, Some(90))
             .unwrap()
     }
 
@@ -261,7 +298,7 @@ mod tests {
 
     #[test]
     fn each_format_is_detected_and_changed() {
-        let (angle, quality, sharpen) = (Angle::None, 75, 10);
+        let (angle, quality, sharpen) = (Angle::None, Some(75), 10);
         for kind in KINDS {
             let old = picture(kind, 40, 20);
             assert_eq!(PictureFormat::of(&old), Some(kind));
@@ -293,7 +330,7 @@ mod tests {
         let action = ImageAction::Change {
             shape: Shape::Same,
             angle: Angle::Quarter,
-            quality: 75,
+            quality: Some(75),
             sharpen: 0,
         };
         let new = change(&old, PictureFormat::Png, &action).unwrap().unwrap();
@@ -309,7 +346,8 @@ mod tests {
         let crc = crc(&bomb[12..29]);
         bomb[29..33].copy_from_slice(&crc.to_be_bytes());
         let shape = Shape::Within(5, 5);
-        let action = ImageAction::Change { shape, angle: Angle::None, quality: 75, sharpen: 0 };
+        let action =
+            ImageAction::Change { shape, angle: Angle::None, quality: Some(75), sharpen: 0 };
         let why = change(&bomb, PictureFormat::Png, &action).unwrap_err();
         assert_eq!(why.to_string(), "too many pixels: 61440 x 61440");
     }
@@ -342,7 +380,7 @@ mod tests {
             let at = at.index(bytes.len());
             bytes[at] = byte;
             bytes.truncate(cut.index(bytes.len()) + 1);
-            let action = ImageAction::Change { shape: Shape::Within(3, 3), angle: Angle::Half, quality: 75, sharpen: 0 };
+            let action = ImageAction::Change { shape: Shape::Within(3, 3), angle: Angle::Half, quality: Some(75), sharpen: 0 };
             let _ = change(&bytes, kind, &action);
         }
     }
