@@ -394,6 +394,41 @@ fn a_charset_that_a_server_says_is_not_said_again() {
     }
 }
 
+/// As in nginx, filters look at what stands before it. Only a filter for charsets that knows the
+/// source names another one.
+#[test]
+fn a_type_with_an_empty_charset_is_the_type_before_it() {
+    const SAID: &str = "text/html; charset=";
+    let server = Server::start(
+        WEIR,
+        "events {} http { charset_map koi8-r utf-8 { C0 D18E; }
+             server { listen 127.0.0.1:%%PORT%%; gzip_proxied any; gzip_min_length 1;
+                 location /named { charset utf-8; proxy_pass http://127.0.0.1:%%PORT1%%; }
+                 location /same { charset utf-8; source_charset utf-8; proxy_pass http://127.0.0.1:%%PORT1%%; }
+                 location /new { charset utf-8; source_charset koi8-r; proxy_pass http://127.0.0.1:%%PORT1%%; }
+                 location /gzip { gzip on; proxy_pass http://127.0.0.1:%%PORT1%%; }
+                 location /ssi { ssi on; proxy_pass http://127.0.0.1:%%PORT1%%; }
+                 location /sub { sub_filter page PAGE; proxy_pass http://127.0.0.1:%%PORT1%%; } }
+             server { listen 127.0.0.1:%%PORT1%%; default_type '';
+                 add_header Content-Type 'text/html; charset=';
+                 return 200 'a page: <!--#echo var=\"uri\" -->'; } }",
+    );
+    for (path, kind, body) in [
+        ("/named", SAID, "a page: <!--#echo"),
+        ("/same", "text/html; charset=utf-8", "a page: <!--#echo"),
+        ("/new", "text/html; charset=utf-8", "a page: <!--#echo"),
+        ("/ssi", SAID, "a page: /ssi"),
+        ("/sub", SAID, "a PAGE: <!--#echo"),
+    ] {
+        let answer = server.get(path);
+        assert_eq!(answer.header("Content-Type"), Some(kind), "{path}");
+        assert!(answer.body().starts_with(body), "{path}: {}", answer.body());
+    }
+    let answer = server.ask("GET /gzip", "Accept-Encoding: gzip\r\n", "");
+    assert_eq!(answer.header("Content-Type"), Some(SAID));
+    assert_eq!(answer.header("Content-Encoding"), Some("gzip"));
+}
+
 /// As in nginx, a server that names none leaves the charset to the configuration.
 #[test]
 fn an_empty_charset_of_a_server_overrides_nothing() {

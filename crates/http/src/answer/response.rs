@@ -181,7 +181,7 @@ impl Response {
         self.charset.clear();
         self.charset.extend_from_slice(charset);
         self.type_as_said.clear();
-        if !charset.is_empty() {
+        if kind.len() < value.len() {
             self.type_as_said.extend_from_slice(value);
         }
     }
@@ -199,13 +199,24 @@ impl Response {
         self.type_as_said.clear();
     }
 
+    /// Sets the charset of a body that is not converted. As in nginx, a type that names an empty
+    /// charset is still sent as written.
+    pub fn name_charset(&mut self, charset: Vec<u8>) {
+        if self.charset.is_empty() && !self.type_as_said.is_empty() {
+            self.charset = charset;
+        } else {
+            self.set_charset(charset);
+        }
+    }
+
     /// Appends the type with its charset.
     pub fn write_content_type(&self, out: &mut Vec<u8>) {
-        if !self.type_as_said.is_empty()
-            && type_and_charset(&self.type_as_said) == (&self.content_type, &self.charset)
-        {
-            out.extend_from_slice(&self.type_as_said);
-            return;
+        if !self.type_as_said.is_empty() {
+            let (kind, charset) = type_and_charset(&self.type_as_said);
+            if kind == self.content_type && (charset.is_empty() || charset == self.charset) {
+                out.extend_from_slice(&self.type_as_said);
+                return;
+            }
         }
         out.extend_from_slice(&self.content_type);
         if !self.charset.is_empty() && charset_parameter(&self.content_type).is_none() {
@@ -220,10 +231,7 @@ impl Response {
 fn type_and_charset(value: &[u8]) -> (&[u8], &[u8]) {
     let Some((kind, charset)) = charset_parameter(value) else { return (value, b"") };
     let charset = charset.strip_prefix(b"\"").unwrap_or(charset);
-    match charset.strip_suffix(b"\"").unwrap_or(charset) {
-        b"" => (value, b""),
-        charset => (kind, charset),
-    }
+    (kind, charset.strip_suffix(b"\"").unwrap_or(charset))
 }
 
 /// The part before the first parameter `charset`, and the part behind its `=`.
@@ -310,7 +318,8 @@ mod tests {
             ("text/html; charset=x; a=b", "text/html", "x; a=b"),
             ("text/html; a=b", "text/html; a=b", ""),
             ("text/html;", "text/html;", ""),
-            ("text/html; charset=", "text/html; charset=", ""),
+            ("text/html; charset=", "text/html", ""),
+            ("text/html;charset=\"\"; a=b", "text/html", "\"; a=b"),
             ("", "", ""),
         ] {
             assert_eq!(written(value), (kind.to_owned(), charset.to_owned(), value.to_owned()));
@@ -327,10 +336,14 @@ mod tests {
         assert_eq!(out, b"text/html; charset=UTF-8");
         for unnamed in ["text/html; charset=", "text/html;charset=\"\""] {
             response.say_type(unnamed.as_bytes());
-            response.set_charset(b"koi8-r".to_vec());
+            response.name_charset(b"koi8-r".to_vec());
             out.clear();
             response.write_content_type(&mut out);
             assert_eq!(out, unnamed.as_bytes());
+            response.set_charset(b"utf-8".to_vec());
+            out.clear();
+            response.write_content_type(&mut out);
+            assert_eq!(out, b"text/html; charset=utf-8");
         }
         response.say_type(b"text/html;charset=UTF-8");
         response.forget_body();

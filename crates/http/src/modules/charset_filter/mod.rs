@@ -7,6 +7,7 @@ use std::sync::{Arc, RwLock};
 use weir_conf::{Directive as Line, Error};
 use weir_log::Level;
 
+use crate::answer::response::Response;
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::config::types::{Types, types_setting};
@@ -165,11 +166,11 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     };
     let Some(to) = to else { return Ok(()) };
     let Some(from) = source(r, conf)? else {
-        name(r, to);
+        name(r, to, Response::name_charset);
         return Ok(());
     };
     if from.eq_ignore_ascii_case(&to) {
-        name(r, to);
+        name(r, to, Response::set_charset);
         return Ok(());
     }
     let maps = conf.read();
@@ -186,7 +187,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     if table.changes_length() && r.is_main() {
         r.response.content_length = None;
     }
-    name(r, to);
+    name(r, to, Response::set_charset);
     r.add_body_filter(Box::new(Recode::new(table)));
     Ok(())
 }
@@ -239,11 +240,11 @@ pub fn is_utf8(r: &mut Request) -> bool {
 }
 
 /// Sets the charset in the head of a main request's response.
-fn name(r: &mut Request, charset: Vec<u8>) {
+fn name(r: &mut Request, charset: Vec<u8>, set: fn(&mut Response, Vec<u8>)) {
     if !r.is_main() {
         return;
     }
     // As in nginx: old browsers used the charset of a redirect for the page that it leads to.
     let redirect = matches!(r.response.status, 301 | 302);
-    r.response.set_charset(if redirect { Vec::new() } else { charset });
+    set(&mut r.response, if redirect { Vec::new() } else { charset });
 }
