@@ -219,6 +219,32 @@ fn an_answer_that_is_stopped_is_reset_though_more_of_it_may_be_sent() {
     });
 }
 
+/// A client may say first that it wants no answer, and only then that no more of its request comes. Each such stream leaves its place to
+/// another one.
+#[test]
+fn uploads_that_are_given_up_leave_their_places() {
+    let inside = "http3_max_concurrent_streams 2; location / { return 200 fine; }
+                  location /wait { proxy_pass http://127.0.0.1:1; }";
+    let server = start("", inside);
+    run_client(async {
+        let endpoint = client(&server, "h3");
+        let (connection, _control) = connect(&endpoint, &server).await;
+        for uploads in 1..6 {
+            let (mut send, mut answer) = connection.open_bi().await.unwrap();
+            send.write_all(&get("/wait", &[("content-length", "1")])).await.unwrap();
+            answer.stop(CANCELLED).unwrap();
+            // The server has taken note of the first half.
+            while connection.stats().frame_rx.reset_stream < uploads {
+                tokio::task::yield_now().await;
+            }
+            // The server may have said by now that it wants no more.
+            let _ = send.reset(CANCELLED);
+        }
+        let mut answer = request(&connection, &get("/", &[])).await;
+        assert!(answer.read_to_end(1000).await.unwrap().ends_with(b"fine"));
+    });
+}
+
 /// A server of 32 `worker_connections`, of which QUIC has half.
 fn small() -> Server {
     let conf = "user root; worker_processes 1; worker_threads 1; events { worker_connections 32; }

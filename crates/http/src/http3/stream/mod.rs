@@ -240,10 +240,17 @@ impl Stream {
     pub fn stopped(self: &Rc<Self>) {
         if !self.gone.get() {
             self.link.start_failed(self, ComposeError::Cut);
-            self.link.quic.reset(self.id, ErrorCode::RequestCancelled as u64);
-            self.finished.set(true);
-            self.fail();
+            self.give_up();
         }
+    }
+
+    /// Answers the client's STOP_SENDING by RESET_STREAM (RFC 9000, section 3.5), and ends the stream. The client's direction ends,
+    /// too: no request reads it any more, and until then the stream counts for the limit of streams.
+    fn give_up(&self) {
+        let code = ErrorCode::RequestCancelled;
+        self.link.quic.reset(self.id, code as u64);
+        self.finished.set(true);
+        self.reset(code);
     }
 
     /// Decodes a blocked field section again, after the dynamic table has grown.
@@ -479,10 +486,7 @@ impl Stream {
                 Err(StreamGone(_)) => {
                     outgoing.clear();
                     drop(outgoing);
-                    // RESET_STREAM answers the client's STOP_SENDING (RFC 9000, section 3.5).
-                    self.link.quic.reset(self.id, ErrorCode::RequestCancelled as u64);
-                    self.finished.set(true);
-                    self.fail();
+                    self.give_up();
                     return true;
                 }
             }
