@@ -334,3 +334,38 @@ fn connections_that_end_in_a_head_leave_nothing_in_memory() {
     let grown = || memory(&server).saturating_sub(before);
     assert!(ask_until(|| grown() < 4 << 10), "{} KiB more after 300 connections", grown());
 }
+
+/// Streams that are reset within their heads, some after others on one connection.
+#[test]
+fn heads_that_are_given_up_leave_nothing_in_memory() {
+    let server = start("", "keepalive_requests 1000000; return 200 ok;");
+    hq::run_client(async {
+        let endpoint = hq::client(&server, "h3");
+        let address: SocketAddr = ([127, 0, 0, 1], server.port()).into();
+        let connection = endpoint.connect(address, "www.example.org").unwrap().await.unwrap();
+        let load = async || {
+            for _ in 0..40 {
+                let mut begun = Vec::new();
+                for _ in 0..100 {
+                    let (mut send, answer) = connection.open_bi().await.unwrap();
+                    send.write_all(b"\x01\x44\x00\x00").await.unwrap();
+                    begun.push((send, answer));
+                }
+                // The server has read these once it has answered what came behind them.
+                let (mut send, mut answer) = connection.open_bi().await.unwrap();
+                send.write_all(HEAD).await.unwrap();
+                send.finish().unwrap();
+                assert!(answer.read_to_end(1000).await.unwrap().ends_with(b"ok"));
+                for (mut send, mut answer) in begun {
+                    send.reset(0x10c_u32.into()).unwrap();
+                    let _ = answer.stop(0x10c_u32.into());
+                }
+            }
+        };
+        load().await;
+        let before = memory(&server);
+        load().await;
+        let grown = || memory(&server).saturating_sub(before);
+        assert!(ask_until(|| grown() < 1 << 10), "{} KiB more after 4,000 streams", grown());
+    });
+}

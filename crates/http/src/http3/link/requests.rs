@@ -1,9 +1,11 @@
 //! The request streams of a connection, and their field sections.
 
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::PoisonError;
+use std::task::Poll;
 
-use weir_engine::spend;
+use weir_engine::{Either, either, spend};
 use weir_proto::http1::{ComposeError, HeadDraft, HeadError, HeadLimits, Version};
 use weir_proto::http3::ErrorCode;
 use weir_proto::http3::qpack::{Decoded, FieldLimits};
@@ -93,16 +95,21 @@ impl Link {
         }
     }
 
-    /// Ends the stream if its head is incomplete after `client_header_timeout`.
+    /// Ends the stream if its head is incomplete after `client_header_timeout`. The wait ends with the head or with the stream, so
+    /// that streams that were reset leave no timers behind.
     pub(super) fn limit_head_time(&self, stream: &Rc<Stream>) {
         let timeout = self.server().conf.client_header_timeout;
         let sleep = self.event_loop().handle.sleep(timeout);
-        // A weak reference, so that an ended stream is freed before the timeout.
         let stream = Rc::downgrade(stream);
         self.event_loop().handle.spawn(async move {
-            sleep.await;
-            let stream = stream.upgrade();
-            if let Some(stream) = stream.filter(|stream| !stream.has_begun() && !stream.is_gone()) {
+            let begun = poll_fn(|cx| match stream.upgrade() {
+                Some(stream) => stream.poll_begun(cx),
+                None => Poll::Ready(()),
+            });
+            if let Either::Left(()) = either(begun, sleep).await {
+                return;
+            }
+            if let Some(stream) = stream.upgrade() {
                 if !stream.link.start_failed(&stream, ComposeError::TimedOut) {
                     stream.link.log(format_args!("{}", crate::carrier::TIMED_OUT));
                 }

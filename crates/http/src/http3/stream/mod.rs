@@ -126,6 +126,18 @@ impl Stream {
     pub fn begin(&self, announced: Option<u64>) {
         self.begun.set(true);
         self.content_left.set(announced);
+        self.wake_watchers();
+    }
+
+    /// Waits until the request begins, or the stream ends without one. The caller keeps no stream that has ended.
+    pub fn poll_begun(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.begun.get() { Poll::Ready(()) } else { self.poll_gone(cx) }
+    }
+
+    fn wake_watchers(&self) {
+        for waker in self.watchers.take() {
+            waker.wake();
+        }
     }
 
     /// No request uses the stream: none has begun, or it has ended.
@@ -185,9 +197,7 @@ impl Stream {
         self.ended.set(true);
         wake(&self.reader);
         wake(&self.writer);
-        for waker in self.watchers.take() {
-            waker.wake();
-        }
+        self.wake_watchers();
         if self.is_free() {
             self.link.remove(self.id);
         }
