@@ -61,6 +61,37 @@ fn early_data_is_not_taken_once_limits_are_lower() {
     });
 }
 
+/// The server's streams open only behind the handshake. What requests of 0-RTT make it say waits for them.
+#[test]
+fn a_request_of_early_data_may_be_the_last() {
+    let inside = "ssl_early_data on; ssl_session_cache shared:quic:100k; keepalive_requests 1;
+                  location / { return 200 early$ssl_early_data; }";
+    let server = start("", inside);
+    run_client(async {
+        let mut endpoint = client(&server, "h3");
+        let mut tls = client_config(&server, "h3");
+        tls.enable_early_data = true;
+        let tls = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
+        endpoint.set_default_client_config(ClientConfig::new(Arc::new(tls)));
+        let (first, _control) = connect(&endpoint, &server).await;
+        request(&first, &get("/", &[])).await.read_to_end(1 << 16).await.unwrap();
+        let connecting = endpoint.connect(([127, 0, 0, 1], server.port()).into(), NAME).unwrap();
+        let Ok((again, accepted)) = connecting.into_0rtt() else {
+            panic!("the client knows no session")
+        };
+        let mut answer = request(&again, &get("/", &[])).await;
+        assert!(accepted.await);
+        assert!(answer.read_to_end(1 << 16).await.unwrap().ends_with(b"early1"));
+        let goaway = [7, 1, 4];
+        let mut said = Vec::new();
+        let mut own = again.accept_uni().await.unwrap();
+        while !said.ends_with(&goaway) {
+            said.extend_from_slice(&own.read_chunk(1 << 16, true).await.unwrap().unwrap().bytes);
+        }
+        assert!(said.starts_with(&[0, 4]), "the first frame is SETTINGS: {said:?}");
+    });
+}
+
 /// Its client makes another one for the next. The host is known from `:authority`.
 #[test]
 fn a_connection_that_is_not_kept_has_one_request() {

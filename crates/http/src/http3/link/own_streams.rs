@@ -15,9 +15,9 @@ const MOST_UNSENT: usize = 64 * 1024;
 
 impl Link {
     /// Writes on one of the server's own streams. Bytes that QUIC does not accept wait: answers may have used up the connection's
-    /// flow-control window.
+    /// flow-control window, and requests of 0-RTT come before the streams are open.
     pub(super) fn write_own(&self, which: usize, bytes: Vec<u8>) {
-        if self.own.get().is_none() {
+        if self.hq.get() {
             return;
         }
         if let Some(unsent) = self.unsent.borrow_mut().get_mut(which) {
@@ -65,18 +65,23 @@ impl Link {
                 .close_for(ErrorCode::StreamCreation, "permits no streams of the connection");
         };
         self.own.set(Some([control, decoder]));
-        let mut out = Vec::new();
-        frame::write_stream_type(StreamType::Control, &mut out);
         let settings = Settings {
             qpack_table: TABLE as u64,
             qpack_blocked: BLOCKED as u64,
             ..Settings::default()
         };
-        settings.write(&mut out);
-        self.write_own(0, out);
-        let mut out = Vec::new();
-        frame::write_stream_type(StreamType::QpackDecoder, &mut out);
-        self.write_own(1, out);
+        let kinds = [StreamType::Control, StreamType::QpackDecoder];
+        for (which, kind) in kinds.into_iter().enumerate() {
+            let mut first = Vec::new();
+            frame::write_stream_type(kind, &mut first);
+            if kind == StreamType::Control {
+                settings.write(&mut first);
+            }
+            if let Some(unsent) = self.unsent.borrow_mut().get_mut(which) {
+                unsent.insert(0, first.into());
+            }
+            self.flush_own(which);
+        }
     }
 
     /// Sends the QPACK decoder's instructions.
