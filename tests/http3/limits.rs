@@ -165,6 +165,42 @@ fn a_request_that_waits_for_its_fields_is_given_up_by_a_reset() {
     });
 }
 
+/// As with nginx, a head that waits for its fields is answered when the client gives it up.
+#[test]
+fn a_head_that_is_given_up_while_it_waits_for_its_fields_is_a_bad_request() {
+    let server = start("", "return 200 here;");
+    run_client(async {
+        let endpoint = client(&server, "h3");
+        let (connection, _control) = connect(&endpoint, &server).await;
+        let (mut send, mut answer) = connection.open_bi().await.unwrap();
+        send.write_all(&frame(1, &[4, 0, 0xd1, 0xd7, 0xc1])).await.unwrap();
+        // The server has read it once it has answered what came behind it.
+        request(&connection, &get("/", &[])).await.read_to_end(1 << 16).await.unwrap();
+        send.reset(CANCELLED).unwrap();
+        let said = answer.read_to_end(1 << 16).await.unwrap();
+        assert!(String::from_utf8_lossy(&said).contains("400 Bad Request"), "{said:?}");
+    });
+}
+
+/// A request whose trailers wait for their fields is given up by a reset, too. Its body has come, and is passed on to no server.
+#[test]
+fn a_request_that_waits_for_its_trailers_is_given_up_by_a_reset() {
+    let server = start("", "location / { proxy_pass http://127.0.0.1:1; }");
+    run_client(async {
+        let endpoint = client(&server, "h3");
+        let (connection, _control) = connect(&endpoint, &server).await;
+        let (mut send, mut answer) = connection.open_bi().await.unwrap();
+        let trailers = frame(1, &[4, 0, 0xd1]);
+        send.write_all(&[get("/", &[]), frame(0, b"body"), trailers].concat()).await.unwrap();
+        // The server has read it once it has answered what came behind it.
+        request(&connection, &get("/", &[])).await.read_to_end(1 << 16).await.unwrap();
+        send.reset(CANCELLED).unwrap();
+        let ended = answer.read_to_end(1 << 16).await;
+        let by_reset = quinn::ReadToEndError::Read(quinn::ReadError::Reset(CANCELLED));
+        assert_eq!(ended, Err(by_reset));
+    });
+}
+
 /// A connection is idle from the end of its last request, also one that was long in coming.
 #[test]
 fn a_connection_that_has_asked_is_kept_for_its_time_and_no_longer() {

@@ -284,9 +284,14 @@ impl Stream {
     fn read_frames(self: &Rc<Self>) -> Result<(), StreamError> {
         if self.blocked.get() && !self.gone.get() && self.link.quic.was_reset(self.id) {
             self.blocked.set(false);
-            self.ended.set(true);
-            self.link.cancel_in_decoder(self.id);
-            self.link.start_failed(self, ComposeError::Cut);
+            if self.begun.get() {
+                self.on_reset();
+            } else {
+                // A head that cannot be decoded is answered with 400, as in nginx.
+                self.ended.set(true);
+                self.link.cancel_in_decoder(self.id);
+                self.link.start_failed(self, ComposeError::Cut);
+            }
         }
         while !self.gone.get() && !self.ended.get() && !self.blocked.get() {
             if self.incoming.borrow().len() >= self.incoming_limit.get() {
