@@ -10,6 +10,7 @@
 
 use std::borrow::Cow;
 
+use quinn_proto::coding::Codec;
 use quinn_proto::{TransportError, TransportErrorCode};
 use weir_tls::quic::TlsVersion;
 
@@ -39,6 +40,8 @@ const TYPE_BITS: u8 = 0x30;
 const PREFIX: usize = 1 + 4;
 /// The transport parameter `version_information`: RFC 9368, section 3.
 const VERSION_INFORMATION: u64 = 0x11;
+/// A variable-length integer of one byte.
+const VERSION_NEGOTIATION_ERROR: u8 = 0x11;
 
 impl Version {
     /// All versions, in the order of Version Negotiation packets and of `version_information`.
@@ -142,7 +145,7 @@ impl Agreement {
     ///
     /// # Errors
     ///
-    /// The list is malformed, or its chosen version is not `first`.
+    /// The list is malformed or lacks its chosen version, or that version is not `first` (RFC 9368, section 4).
     pub fn new(
         first: Version,
         parameters: &[u8],
@@ -152,18 +155,19 @@ impl Agreement {
             return Ok(Agreement { version: first, lists: false });
         };
         let (each, rest) = list.as_chunks::<4>();
-        let mut numbers = each.iter().map(|number| u32::from_be_bytes(*number));
-        let chosen = numbers.next().filter(|_| rest.is_empty() && !each.contains(&[0; 4]));
-        let Some(chosen) = chosen else {
+        let is_valid = rest.is_empty() && !each.contains(&[0; 4]);
+        let parts = each.split_first().filter(|_| is_valid);
+        let Some((chosen, available)) = parts.filter(|(chosen, rest)| rest.contains(chosen)) else {
             return Err(error(
                 TransportErrorCode::TRANSPORT_PARAMETER_ERROR,
                 "bad list of versions",
             ));
         };
-        if chosen != first.number() {
+        if u32::from_be_bytes(*chosen) != first.number() {
             const OTHER: &str = "the client says that it has begun with another version";
-            return Err(error(TransportErrorCode::PROTOCOL_VIOLATION, OTHER));
+            return Err(error(version_negotiation_error(), OTHER));
         }
+        let mut numbers = available.iter().map(|number| u32::from_be_bytes(*number));
         let preferred = numbers.find_map(Version::of).filter(|_| !resumes);
         Ok(Agreement { version: preferred.unwrap_or(first), lists: true })
     }
@@ -179,6 +183,12 @@ impl Agreement {
             parameters.extend(list);
         }
     }
+}
+
+/// RFC 9368, section 10.2. quinn has no constant for it.
+fn version_negotiation_error() -> TransportErrorCode {
+    let mut code = [VERSION_NEGOTIATION_ERROR].as_slice();
+    TransportErrorCode::decode(&mut code).unwrap_or(TransportErrorCode::PROTOCOL_VIOLATION)
 }
 
 fn error(code: TransportErrorCode, reason: &str) -> TransportError {

@@ -6,7 +6,9 @@ use quinn_proto::crypto::{
     self, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey, Session,
 };
 use quinn_proto::transport_parameters::TransportParameters;
-use quinn_proto::{ConnectError, ConnectionId, Side, TransportError};
+use quinn_proto::{
+    ConnectError, ConnectionError, ConnectionId, Side, TransportError, TransportErrorCode,
+};
 use rustls::pki_types::ServerName;
 use rustls::quic::{self, ClientConnection, DirectionalKeys, KeyChange, Secrets};
 
@@ -231,11 +233,11 @@ fn the_first_version_that_a_client_lists_is_spoken_if_it_is_known() {
     let (one, two, other) = (1, 0x6b33_43cf, 0x1a2a_3a4a);
     for (more, version) in [
         (Vec::new(), Version::One),
-        (list(&[one]), Version::One),
+        (list(&[one, one]), Version::One),
         (list(&[one, two, one]), Version::Two),
-        (list(&[one, other, two]), Version::Two),
+        (list(&[one, other, two, one]), Version::Two),
         (list(&[one, one, two]), Version::One),
-        (list(&[one, other]), Version::One),
+        (list(&[one, other, one]), Version::One),
     ] {
         let (packets, opens) = first_answer(more.clone());
         assert_eq!(packets[0], (version, LongKind::Initial), "{more:?}");
@@ -244,14 +246,41 @@ fn the_first_version_that_a_client_lists_is_spoken_if_it_is_known() {
     }
 }
 
+/// RFC 9368, section 4: a list that cannot be read, and one that names another version than that of the connection.
 #[test]
 fn a_list_of_versions_that_is_wrong_ends_the_handshake() {
     let (one, two) = (1, 0x6b33_43cf);
-    for more in
-        [list(&[two, two, one]), list(&[one, 0]), list(&[0]), vec![0x11, 3, 0, 0, 1], vec![0x11, 0]]
-    {
+    let (malformed, other) = (TransportErrorCode::TRANSPORT_PARAMETER_ERROR.into(), 0x11);
+    for (more, code) in [
+        (list(&[two, two, one]), other),
+        (list(&[one, 0]), malformed),
+        (list(&[0]), malformed),
+        (list(&[one]), malformed),
+        (list(&[one, two]), malformed),
+        (vec![0x11, 3, 0, 0, 1], malformed),
+        (vec![0x11, 0], malformed),
+    ] {
         let (packets, opens) = first_answer(more.clone());
         assert_eq!(packets, [(Version::One, LongKind::Initial)], "{more:?}");
         assert!(opens);
+        assert_eq!(refusal(more.clone()), Some(code), "{more:?}");
     }
+}
+
+/// The code of the error that ends the handshake of a client of version 1 with these transport parameters.
+fn refusal(more: Vec<u8>) -> Option<u64> {
+    let (tls, cert) = server_tls();
+    let (code, _) = serve(
+        |handle| answers(handle, tls, Rc::default()),
+        move |server, _| {
+            let mut client = Client::of(server, client_of(Version::One, &more, &cert));
+            client.wait_for(|event| match event {
+                Event::ConnectionLost { reason: ConnectionError::ConnectionClosed(close) } => {
+                    Some(close.error_code.into())
+                }
+                _ => None,
+            })
+        },
+    );
+    code
 }
