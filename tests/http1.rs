@@ -1,5 +1,9 @@
 //! HTTP/1 on the wire: heads, bodies, keep-alive, and clients that break the rules.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use rustix::process::Signal;
 use weir_testkit::{Client, Server};
 
 #[path = "http1/lost.rs"]
@@ -74,6 +78,47 @@ fn raw(port: u16, bytes: impl AsRef<[u8]>) -> String {
 
 fn status(text: &str) -> &str {
     text.split(' ').nth(1).unwrap_or_default()
+}
+
+/// Blank lines before a request are not counted. They prolong no time, also if the server never has to wait for more of them.
+/// These are more than it reads in a turn, and are there when it begins. Another request holds it up meanwhile.
+#[test]
+fn a_client_of_blank_lines_has_the_time_of_a_head() {
+    let server = Server::start(
+        WEIR,
+        "worker_processes 1; worker_threads 1; events { }
+         http { server {
+             listen 127.0.0.1:%%PORT%% rcvbuf=1m;
+             client_header_timeout 100ms;
+             location / { return 200 late; }
+             location /busy {
+                 content_by_lua_block {
+                     local clock = os.clock
+                     local till = clock() + 0.3
+                     while clock() < till do end
+                 }
+             }
+         } }",
+    );
+    let lines = "\r\n".repeat(250_000);
+    let asked = format!("{lines}GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let worker = server.workers()[0];
+    let is_cut = || {
+        server.signal_worker(worker, Signal::STOP);
+        let client = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        let mut other = server.connect();
+        std::thread::scope(|scope| {
+            scope.spawn(|| (&client).write_all(asked.as_bytes()));
+            other.deliver("GET /busy HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            server.signal_worker(worker, Signal::CONT);
+            let mut answer = Vec::new();
+            let _ = (&client).read_to_end(&mut answer);
+            other.rest();
+            answer.is_empty()
+        })
+    };
+    assert!(weir_testkit::ask_until(is_cut), "{}", server.log());
+    server.wait_log("Connection timed out) while reading client request line", 1);
 }
 
 #[test]

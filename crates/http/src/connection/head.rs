@@ -75,10 +75,14 @@ pub async fn read(r: &mut Request) -> Head {
                     return Head::Read;
                 }
                 Ok(HeadProgress::More) if r.parser.blank() => {
-                    // The number of blank lines before a request is not limited, so they are not kept.
+                    // The number of blank lines before a request is not limited, so they are not kept. A client that sends them
+                    // without a pause is never waited for. It still has no more than the time of a head.
                     begun = true;
                     r.buf.clear();
                     r.parser.renew();
+                    if r.event_loop.handle.now_or_later() >= until(r, &mut deadline) {
+                        return cut(r, io::ErrorKind::TimedOut.into(), begun);
+                    }
                 }
                 Ok(HeadProgress::More) => {}
                 Err(error) => return refused(r, &error),
@@ -291,11 +295,14 @@ async fn read_more(
         r.buf = buf;
         return n;
     }
-    // One deadline for the whole head, so that a client cannot stretch it byte by byte.
-    let timeout = r.server.conf.client_header_timeout;
-    let until = *deadline.get_or_insert_with(|| r.event_loop.handle.now() + timeout);
-    conn.wire().set_deadline(Some(until));
+    conn.wire().set_deadline(Some(until(r, deadline)));
     let (result, buf) = conn.wire().recv(buf).await;
     r.buf = buf;
     result
+}
+
+/// The deadline of the head. There is one for the whole head, so that a client cannot stretch it byte by byte.
+fn until(r: &Request, deadline: &mut Option<Instant>) -> Instant {
+    let timeout = r.server.conf.client_header_timeout;
+    *deadline.get_or_insert_with(|| r.event_loop.handle.now() + timeout)
 }
