@@ -31,7 +31,7 @@ pub use lock::on_stall;
 pub use owner::{process, runs};
 pub use rows::{Claimed, Row, Rows, capacity};
 pub use spoilt::on_spoilt;
-pub use table::{Locked, LockedEntry, RecordName};
+pub use table::{End, Locked, LockedEntry, RecordName};
 
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};

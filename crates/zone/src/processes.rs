@@ -6,7 +6,7 @@
 //! `WEIR_SEED` replays a run, `WEIR_CASES` makes it longer.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::resume_unwind;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,12 +15,13 @@ use weir_testkit::processes::{Me, ProcessWorld};
 use weir_testkit::{Dice, number, seed};
 
 use crate::rows::{Claimed, Row, Rows};
-use crate::table::{Locked, Shape};
+use crate::table::{End, Locked, Shape};
 
 /// The operations in a process's life.
 const OPERATIONS: usize = 30;
 
-type Entries = Vec<(Vec<u8>, [u64; 2])>;
+/// A key, its first value and its items.
+type Entries = Vec<(Vec<u8>, u64, VecDeque<Vec<u8>>)>;
 
 /// The expected content, after the operations of all processes.
 #[derive(Default)]
@@ -85,10 +86,10 @@ impl ZoneCase {
             let mut key = Vec::new();
             table.key(entry, &mut key);
             assert_eq!(table.find(&key), Some(entry), "an entry that is not found");
-            seen.push((key, [table.value(entry, 0), table.value(entry, 1)]));
+            seen.push((key, table.value(entry, 0), table.all_items(entry).into()));
         }
         assert_eq!(table.len(), seen.len() as u64);
-        let taken = seen.iter().map(|(key, _)| table.cells_of(key.len())).sum::<usize>() as u64;
+        let taken = table.entries().map(|entry| table.cells_of(entry)).sum::<usize>() as u64;
         assert_eq!(table.free() / 64 + taken, table.cells(), "cells are lost");
         let mut truth = self.truth();
         let soon = truth.unfinished.take();
@@ -103,13 +104,13 @@ impl ZoneCase {
         let mut soon = self.check_table(&table);
         let name = dice.below(6);
         let key = [b'a' + name as u8].repeat(if name.is_multiple_of(2) { 3 } else { 90 });
-        let place = soon.iter().position(|(other, _)| *other == key);
+        let place = soon.iter().position(|(other, ..)| *other == key);
         let entry = table.find(&key);
         assert_eq!(place.is_some(), entry.is_some());
         let plan = |soon: &Entries| self.truth().unfinished = Some(soon.clone());
-        match (entry.zip(place), dice.below(3)) {
+        match (entry.zip(place), dice.below(6)) {
             (None, _) => {
-                soon.push((key.clone(), [0; 2]));
+                soon.push((key.clone(), 0, VecDeque::new()));
                 plan(&soon);
                 if table.add(&key).is_none() {
                     soon.pop();
@@ -126,11 +127,23 @@ impl ZoneCase {
                 plan(&soon);
                 table.touch(entry);
             }
-            (Some((entry, place)), _) => {
-                let value = dice.any();
-                soon[place].1 = [value, !value];
+            (Some((entry, place)), 2) => {
+                soon[place].1 = dice.any();
                 plan(&soon);
-                table.set_values(entry, [value, !value]);
+                table.set_values(entry, [soon[place].1]);
+            }
+            (Some((entry, place)), 3) => {
+                soon[place].2.pop_front();
+                plan(&soon);
+                table.remove_item(entry, End::First);
+            }
+            (Some((entry, place)), _) => {
+                let item = vec![dice.below(256) as u8; dice.below(120)];
+                soon[place].2.push_back(item.clone());
+                plan(&soon);
+                if !table.push_item(entry, &item, End::Last) {
+                    soon[place].2.pop_back();
+                }
             }
         }
         let mut truth = self.truth();

@@ -35,7 +35,7 @@ mod tests {
 
     use weir_testkit::{Dice, PATIENCE, number, seed};
 
-    use crate::{Claimed, Use, Zone};
+    use crate::{Claimed, End, Use, Zone};
 
     const VALUES: usize = 2;
 
@@ -108,7 +108,13 @@ mod tests {
                         }
                     };
                     table.touch(entry);
-                    table.set_values(entry, [dice.any(), table.value(entry, 0)]);
+                    table.set_values(entry, [dice.any()]);
+                    let end = if dice.one_in(2) { End::First } else { End::Last };
+                    match dice.one_in(3) {
+                        true => table.remove_item(entry, end),
+                        false => drop(table.push_item(entry, &key, end)),
+                    }
+                    table.item(entry, end, &mut Vec::new());
                 }
             }
         }

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A record is an entry that is found by the first bytes of its key. The rest of the key is its
-//! contents.
+//! contents. Any entry may have [items].
 //!
 //! Each word may have any value, since a compromised process may write any. A walk takes at most as
 //! many steps as the table has cells, and no link leads out of the table. A guard that finds
@@ -20,12 +20,16 @@
 //! empties the table when it is dropped.
 
 use std::cell::Cell;
-use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
 use crate::journal::{self, Journal};
 use crate::lock::{self, Acquired};
 use crate::spoilt;
+
+mod items;
+mod keys;
+
+pub use items::End;
 
 /// Words in a cell.
 const CELL: usize = 8;
@@ -208,8 +212,8 @@ impl<'z> Locked<'z> {
     }
 
     /// Replaces the contents and values of a record, all or none, and makes it the newest. False if
-    /// the new contents need another number of cells or more words than one change may have. The
-    /// record then stays as it is.
+    /// the new contents need another number of cells or more words than one change may have, or if
+    /// the record has items. The record then stays as it is.
     pub fn rewrite<const N: usize>(
         &mut self,
         record: LockedEntry,
@@ -223,6 +227,10 @@ impl<'z> Locked<'z> {
         let notes = contents.len().div_ceil(8) + N + 1;
         let cells = self.shape.cells_of(length);
         if cells != self.shape.cells_of(high(word) as usize) || notes > journal::NOTES {
+            return false;
+        }
+        let end = self.last_of(record.0, cells);
+        if end.is_none_or(|end| low(self.word(end, 0)) != 0) {
             return false;
         }
         self.touch(record);
@@ -295,7 +303,9 @@ impl<'z> Locked<'z> {
                 None => self.spoil(),
             }
         }
-        self.give_back(cell);
+        if let Some((last, count)) = self.end_of_entry(cell) {
+            self.give_back(cell, last, count);
+        }
         self.words.set(LEN, self.len().saturating_sub(1));
         self.words.commit();
     }
@@ -339,31 +349,6 @@ impl<'z> Locked<'z> {
     /// Appends the key of an entry.
     pub fn key(&self, entry: LockedEntry, out: &mut Vec<u8>) {
         self.key_part(entry, 0, usize::MAX, out);
-    }
-
-    fn key_part(&self, entry: LockedEntry, first: usize, most: usize, out: &mut Vec<u8>) {
-        let length = high(self.word(entry.0, 1)) as usize;
-        if self.shape.cells_of(length) > self.shape.cells as usize {
-            return self.spoil();
-        }
-        let (mut skipped, mut left) = (first, length.saturating_sub(first).min(most));
-        out.reserve(left);
-        let mut some = [0; 8 * CELL];
-        for words in self.key_cells(entry.0) {
-            let room = 8 * words.len();
-            if skipped < room && left > 0 {
-                for (at, word) in words.zip(some.chunks_exact_mut(8)) {
-                    word.copy_from_slice(&self.words.get(at).to_le_bytes());
-                }
-                let n = left.min(room - skipped);
-                out.extend_from_slice(some.get(skipped..skipped + n).unwrap_or_default());
-                left -= n;
-            }
-            if left == 0 {
-                break;
-            }
-            skipped = skipped.saturating_sub(room);
-        }
     }
 }
 
@@ -476,13 +461,9 @@ impl Locked<'_> {
         self.set(last, 0, pair(hash, 0));
     }
 
-    fn give_back(&self, first: u32) {
-        let count = self.shape.cells_of(high(self.word(first, 1)) as usize);
-        let Some(last) = self.last_of(first, count) else { return };
+    /// Puts the cells from `first` to `last` at the head of the free list.
+    fn give_back(&self, first: u32, last: u32, count: usize) {
         let free = self.words.get(FREE);
-        if low(self.word(last, 0)) != 0 {
-            self.spoil();
-        }
         self.set(last, 0, pair(high(self.word(last, 0)), low(free)));
         self.words.set(FREE, pair(high(free).saturating_add(count as u32), first));
     }
@@ -498,32 +479,6 @@ impl Locked<'_> {
             self.spoil();
         }
         (last != 0).then_some(last)
-    }
-}
-
-/// Keys.
-impl<'z> Locked<'z> {
-    /// The words of an entry's key, as a range for each cell.
-    fn key_cells(&self, cell: u32) -> impl Iterator<Item = Range<usize>> + use<'z> {
-        let (words, shape) = (self.words, self.shape);
-        let (mut cell, mut first) = (cell, HEAD + shape.values);
-        std::iter::from_fn(move || {
-            let at = (cell != 0).then(|| shape.cell(cell))?;
-            let range = at + first..at + CELL;
-            (cell, first) = (low(words.get(at)), 1);
-            Some(range)
-        })
-    }
-
-    /// The words of an entry's key, one by one.
-    fn key_words(&self, cell: u32) -> impl Iterator<Item = usize> + use<'z> {
-        self.key_cells(cell).flatten()
-    }
-
-    /// Compares whole words. The last one is padded with zeros.
-    fn begins_with(&self, cell: u32, key: &[u8]) -> bool {
-        let mut words = self.key_words(cell).map(|at| self.words.get(at));
-        key.chunks(8).all(|bytes| words.next() == Some(word_of(bytes)))
     }
 }
 
@@ -606,8 +561,8 @@ fn both(word: u64) -> (u32, u32) {
 /// For the model of several processes.
 #[cfg(test)]
 impl Locked<'_> {
-    pub(crate) fn cells_of(&self, key: usize) -> usize {
-        self.shape.cells_of(key)
+    pub(crate) fn cells_of(&self, entry: LockedEntry) -> usize {
+        self.end_of_entry(entry.0).map_or(0, |(_, count)| count)
     }
 
     pub(crate) fn cells(&self) -> u64 {

@@ -1,8 +1,8 @@
 //! Shared dictionaries: values by key in a zone, for all loops of all workers.
 //!
 //! An entry is a record of the zone. Its name is derived from the key. Its contents are the key
-//! and, for strings and lists, the value. Three words belong to it: kind and flags, the expiry
-//! time, and the value of a number or boolean.
+//! and, for strings, the value. The values of a list are the entry's items. Three words belong to an
+//! entry: kind and flags, the expiry time, and the value of a number or boolean.
 
 use sha1::{Digest, Sha1};
 use weir_zone::{Locked, LockedEntry, RecordName};
@@ -129,7 +129,7 @@ impl<'z> Dict<'z> {
             }
             self.table.remove(entry);
         }
-        self.add(&name_of(key), (&contents, words), force)
+        self.add(&name_of(key), (&contents, words), force).map(|(_, forced)| forced)
     }
 
     /// Removes a value.
@@ -249,14 +249,13 @@ impl<'z> Dict<'z> {
         (contents, rest)
     }
 
-    /// Adds an entry. Without room the least recently used ones are removed: expired ones, and
-    /// others if `force`.
+    /// Adds an entry, and says whether valid ones were removed for it. See [`Dict::make_room`].
     fn add(
         &mut self,
         name: &RecordName,
         (contents, words): (&[u8], [u64; WORDS]),
         force: bool,
-    ) -> Result<bool, DictError> {
+    ) -> Result<(LockedEntry, bool), DictError> {
         if !self.table.could_hold(contents.len()) {
             return Err("no memory");
         }
@@ -264,17 +263,22 @@ impl<'z> Dict<'z> {
         loop {
             if let Some(entry) = self.table.add_record(name, contents) {
                 self.table.set_values(entry, words);
-                return Ok(forced);
+                return Ok((entry, forced));
             }
-            let Some(oldest) = self.table.oldest() else { return Err("no memory") };
-            if !self.is_stale(oldest) {
-                if !force {
-                    return Err("no memory");
-                }
-                forced = true;
-            }
-            self.table.remove(oldest);
+            forced |= self.make_room(force)?;
         }
+    }
+
+    /// Removes the least recently used entry if it has expired, or if `force`. Returns whether it
+    /// was valid.
+    fn make_room(&mut self, force: bool) -> Result<bool, DictError> {
+        let oldest = self.table.oldest().ok_or("no memory")?;
+        let valid = !self.is_stale(oldest);
+        if valid && !force {
+            return Err("no memory");
+        }
+        self.table.remove(oldest);
+        Ok(valid)
     }
 }
 

@@ -1,7 +1,7 @@
 //! `ngx.shared`.
 
 use weir_sys::lua::direct::{Answer, Passed};
-use weir_zone::ZoneRef;
+use weir_zone::{End, ZoneRef};
 
 use super::natives::{AnswerKind, Natives, borrowed};
 use crate::modules::lua::current;
@@ -104,10 +104,10 @@ fn new_value<'p>(passed: &Passed<'p>, kind: f64, number: f64) -> Result<NewValue
 }
 
 fn lists(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.direct("dict_lpush", |passed, answer| push(passed, answer, true))?;
-    natives.direct("dict_rpush", |passed, answer| push(passed, answer, false))?;
-    natives.direct("dict_lpop", |passed, answer| pop(passed, answer, true))?;
-    natives.direct("dict_rpop", |passed, answer| pop(passed, answer, false))?;
+    natives.direct("dict_lpush", |passed, answer| push(passed, answer, End::First))?;
+    natives.direct("dict_rpush", |passed, answer| push(passed, answer, End::Last))?;
+    natives.direct("dict_lpop", |passed, answer| pop(passed, answer, End::First))?;
+    natives.direct("dict_rpop", |passed, answer| pop(passed, answer, End::Last))?;
     natives.direct("dict_llen", |passed, answer| {
         let length = direct(passed, |dict| dict.list_length(passed.first))?;
         answer.number = length as f64;
@@ -115,16 +115,16 @@ fn lists(natives: &Natives<'_>) -> mlua::Result<()> {
     })
 }
 
-fn push(passed: &Passed<'_>, answer: &mut Answer, left: bool) -> Result<AnswerKind, DictError> {
+fn push(passed: &Passed<'_>, answer: &mut Answer, end: End) -> Result<AnswerKind, DictError> {
     let [_, kind, number, ..] = passed.numbers;
     let length =
-        direct(passed, |dict| dict.push(passed.first, new_value(passed, kind, number)?, left))?;
+        direct(passed, |dict| dict.push(passed.first, new_value(passed, kind, number)?, end))?;
     answer.number = length as f64;
     Ok(AnswerKind::Number)
 }
 
-fn pop(passed: &Passed<'_>, answer: &mut Answer, left: bool) -> Result<AnswerKind, DictError> {
-    let popped = direct(passed, |dict| dict.pop(passed.first, left, answer.text()))?;
+fn pop(passed: &Passed<'_>, answer: &mut Answer, end: End) -> Result<AnswerKind, DictError> {
+    let popped = direct(passed, |dict| dict.pop(passed.first, end, answer.text()))?;
     popped.map_or(Ok(AnswerKind::Nil), |kind| given(kind, answer))
 }
 

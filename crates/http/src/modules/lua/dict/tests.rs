@@ -1,7 +1,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use proptest::prelude::*;
-use weir_zone::{Use, Zone};
+use weir_zone::{End, Use, Zone};
 
 use super::*;
 
@@ -41,9 +41,9 @@ fn valid(dict: &mut Dict<'_>, key: &[u8]) -> Option<Value> {
     Some(value(found.kind, out))
 }
 
-fn pop(dict: &mut Dict<'_>, key: &[u8], left: bool) -> Result<Option<Value>, DictError> {
+fn pop(dict: &mut Dict<'_>, key: &[u8], end: End) -> Result<Option<Value>, DictError> {
     let mut out = Vec::new();
-    Ok(dict.pop(key, left, &mut out)?.map(|kind| value(kind, out)))
+    Ok(dict.pop(key, end, &mut out)?.map(|kind| value(kind, out)))
 }
 
 fn set(dict: &mut Dict<'_>, key: &[u8], value: &Value, ttl: u64) -> Result<bool, DictError> {
@@ -123,31 +123,62 @@ fn numbers_are_added_to() {
 fn lists_have_two_ends() {
     let zone = zone(65536);
     let mut dict = Dict::new(zone.lock(), 1000);
-    assert_eq!(dict.push(b"l", NewValue::Text(b"a"), false), Ok(1));
-    assert_eq!(dict.push(b"l", NewValue::Number(2.0), false), Ok(2));
-    assert_eq!(pop(&mut dict, b"l", true), Ok(Some(text("a"))));
+    assert_eq!(dict.push(b"l", NewValue::Text(b"a"), End::Last), Ok(1));
+    assert_eq!(dict.push(b"l", NewValue::Number(2.0), End::Last), Ok(2));
+    assert_eq!(pop(&mut dict, b"l", End::First), Ok(Some(text("a"))));
     assert_eq!(dict.list_length(b"l"), Ok(1));
-    assert_eq!(pop(&mut dict, b"l", false), Ok(Some(Value::Number(2.0))));
-    assert_eq!((pop(&mut dict, b"l", false), dict.list_length(b"l")), (Ok(None), Ok(0)));
+    assert_eq!(pop(&mut dict, b"l", End::Last), Ok(Some(Value::Number(2.0))));
+    assert_eq!((pop(&mut dict, b"l", End::Last), dict.list_length(b"l")), (Ok(None), Ok(0)));
     assert!(dict.keys(0).is_empty());
     set(&mut dict, b"s", &text("a"), 0).unwrap();
-    assert_eq!(dict.push(b"s", NewValue::Number(1.0), true), Err("value not a list"));
-    assert_eq!(dict.push(b"m", NewValue::Boolean(true), true), Err("bad value type"));
+    assert_eq!(dict.push(b"s", NewValue::Number(1.0), End::First), Err("value not a list"));
+    assert_eq!(dict.push(b"m", NewValue::Boolean(true), End::First), Err("bad value type"));
 }
 
 #[test]
 fn a_list_lives_as_long_as_its_key_and_keeps_what_it_has_without_room_for_more() {
     let zone = zone(8192);
     let at = |now| Dict::new(zone.lock(), now);
-    at(1000).push(b"l", NewValue::Text(b"a"), true).unwrap();
+    at(1000).push(b"l", NewValue::Text(b"a"), End::First).unwrap();
     assert!(at(1000).expire(b"l", 50));
-    assert_eq!(at(1010).push(b"l", NewValue::Text(b"b"), true), Ok(2));
+    assert_eq!(at(1010).push(b"l", NewValue::Text(b"b"), End::First), Ok(2));
     assert_eq!(at(1010).left(b"l"), Some(40));
     assert_eq!(at(1050).list_length(b"l"), Ok(0));
     // An expired value makes room for another.
-    assert_eq!(at(1050).push(b"l", NewValue::Text(b"c"), true), Ok(1));
-    assert_eq!(at(1050).push(b"l", NewValue::Text(&[b'x'; 9000]), true), Err("no memory"));
-    assert_eq!(pop(&mut at(1050), b"l", false), Ok(Some(text("c"))));
+    assert_eq!(at(1050).push(b"l", NewValue::Text(b"c"), End::First), Ok(1));
+    assert_eq!(at(1050).push(b"l", NewValue::Text(&[b'x'; 9000]), End::First), Err("no memory"));
+    assert_eq!(pop(&mut at(1050), b"l", End::Last), Ok(Some(text("c"))));
+}
+
+#[test]
+fn a_list_gives_its_memory_back() {
+    let zone = zone(65536);
+    let mut dict = Dict::new(zone.lock(), 1000);
+    let free = dict.free();
+    let fill = |dict: &mut Dict<'_>| {
+        let full =
+            |n: &u32| dict.push(b"l", NewValue::Text(&[b'x'; 100]), End::Last) == Ok(*n as usize);
+        assert!((1..).take_while(full).count() > 300);
+    };
+    fill(&mut dict);
+    let full = dict.push(b"l", NewValue::Number(1.0), End::First).and(dict.push(
+        b"m",
+        NewValue::Text(&[0; 200]),
+        End::First,
+    ));
+    assert_eq!(full, Err("no memory"));
+    while pop(&mut dict, b"l", End::First).unwrap().is_some() {}
+    assert_eq!(dict.free(), free);
+    // So do a value in its place, an end and an eviction.
+    fill(&mut dict);
+    assert_eq!(set(&mut dict, b"l", &text("v"), 0), Ok(false));
+    dict.remove(b"l");
+    assert_eq!(dict.free(), free);
+    fill(&mut dict);
+    assert_eq!(set(&mut dict, b"k", &Value::Text(vec![b'x'; 1000]), 0), Ok(true));
+    assert_eq!(dict.list_length(b"l"), Ok(0));
+    dict.remove(b"k");
+    assert_eq!(dict.free(), free);
 }
 
 proptest! {
@@ -197,15 +228,16 @@ proptest! {
         let mut dict = Dict::new(zone.lock(), 1);
         let mut model = VecDeque::new();
         for (left, value) in steps {
+            let end = if left { End::First } else { End::Last };
             match value {
                 Some(value) => {
-                    let length = dict.push(b"l", new(&value), left);
+                    let length = dict.push(b"l", new(&value), end);
                     if left { model.push_front(value) } else { model.push_back(value) }
                     prop_assert_eq!(length, Ok(model.len()));
                 }
                 None => {
                     let expected = if left { model.pop_front() } else { model.pop_back() };
-                    prop_assert_eq!(pop(&mut dict, b"l", left), Ok(expected));
+                    prop_assert_eq!(pop(&mut dict, b"l", end), Ok(expected));
                 }
             }
             prop_assert_eq!(dict.list_length(b"l"), Ok(model.len()));
