@@ -1,7 +1,7 @@
 //! `ngx.semaphore`: synchronizes coroutines of a loop, whichever requests they run for.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -12,7 +12,10 @@ use weir_engine::{Either, Handle, either};
 #[derive(Default)]
 pub struct Semaphore {
     resources: Cell<u64>,
-    waiters: RefCell<VecDeque<Rc<Waiter>>>,
+    /// By their tickets: the longest-waiting one is the first.
+    waiters: RefCell<BTreeMap<u64, Rc<Waiter>>>,
+    /// The ticket of the next waiter.
+    ticket: Cell<u64>,
     /// The number of coroutines that were given a resource and have not run since.
     granted: Cell<u64>,
 }
@@ -38,7 +41,7 @@ impl Semaphore {
     /// Adds resources. The longest-waiting coroutines get them.
     pub fn post(&self, many: u64) {
         for left in (1..=many).rev() {
-            let Some(waiter) = self.waiters.borrow_mut().pop_front() else {
+            let Some((_, waiter)) = self.waiters.borrow_mut().pop_first() else {
                 return self.resources.set(self.resources.get().saturating_add(left));
             };
             waiter.has_resource.set(true);
@@ -71,9 +74,11 @@ impl Semaphore {
         limit: Duration,
     ) -> impl Future<Output = bool> {
         let waiter = Rc::new(Waiter::default());
-        self.waiters.borrow_mut().push_back(waiter.clone());
+        let ticket = self.ticket.get();
+        self.ticket.set(ticket + 1);
+        self.waiters.borrow_mut().insert(ticket, waiter.clone());
         self.grant_rest();
-        let place = QueuePlace { semaphore: self, waiter };
+        let place = QueuePlace { semaphore: self, waiter, ticket };
         async move {
             let granted = std::future::poll_fn(|cx| {
                 if place.takes() {
@@ -93,6 +98,7 @@ impl Semaphore {
 struct QueuePlace {
     semaphore: Rc<Semaphore>,
     waiter: Rc<Waiter>,
+    ticket: u64,
 }
 
 impl QueuePlace {
@@ -108,7 +114,7 @@ impl QueuePlace {
 
 impl Drop for QueuePlace {
     fn drop(&mut self) {
-        self.semaphore.waiters.borrow_mut().retain(|waiter| !Rc::ptr_eq(waiter, &self.waiter));
+        self.semaphore.waiters.borrow_mut().remove(&self.ticket);
         if self.takes() {
             self.semaphore.post(1);
         }
