@@ -63,6 +63,19 @@ fn the_log_has_the_words_that_openresty_has() {
 }
 
 #[test]
+fn a_line_for_stderr_has_no_level_and_is_in_each_log() {
+    let server = server(
+        r#"location = /t { error_log %%DIR%%/few.log emerg;
+               content_by_lua_block { ngx.log(ngx.EMERG, "urgent") ngx.log(ngx.ALERT, "not") ngx.log(ngx.STDERR, "always", ngx.STDERR) } }"#,
+    );
+    assert_eq!(server.get("/t").status, 200);
+    server.wait_file("few.log", "always0", 1);
+    let log = server.dir().read("few.log");
+    assert!(log.contains(" [emerg] ") && log.contains(" [] "), "{log}");
+    assert!(!log.contains("alert"), "{log}");
+}
+
+#[test]
 fn a_full_pool_is_the_scripts_own_affair() {
     let server = server(
         r#"location = /t { content_by_lua_block {

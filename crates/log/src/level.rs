@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Level {
+    /// For every log, whatever its level. It has no name, so `error_log` cannot have it. nginx:
+    /// `NGX_LOG_STDERR`.
+    Stderr,
     /// The server cannot start or go on.
     Emerg,
     /// Something happened that must not.
@@ -25,7 +28,7 @@ pub enum Level {
     Debug,
 }
 
-/// All levels, the most urgent first.
+/// All levels with names, the most urgent first.
 const ALL: [(Level, &str); 8] = [
     (Level::Emerg, "emerg"),
     (Level::Alert, "alert"),
@@ -45,7 +48,7 @@ impl Level {
 
     /// nginx's name of the level.
     pub fn name(self) -> &'static str {
-        ALL.iter().find(|(level, _)| *level == self).map_or("debug", |(_, n)| n)
+        ALL.iter().find(|(level, _)| *level == self).map_or("", |(_, n)| n)
     }
 
     /// The level of a severity of syslog.
@@ -55,6 +58,11 @@ impl Level {
 
     /// The severity of syslog (RFC 5424, section 6.2.1), 0 to 7.
     pub fn severity(self) -> u8 {
+        self.number().saturating_sub(1)
+    }
+
+    /// nginx's number of the level, 0 to 8.
+    pub fn number(self) -> u8 {
         self as u8
     }
 }

@@ -26,8 +26,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add("errlog_take", |lua, ()| {
         let Some(kept) = weir_log::take_captured() else { return MultiValue::new() };
         let Some(kept) = kept else { return MultiValue::from_vec(vec![Value::Boolean(false)]) };
-        // `ngx.STDERR` precedes the levels of the log.
-        let level = Value::Integer(i64::from(kept.level.severity()) + 1);
+        let level = Value::Integer(i64::from(kept.level.number()));
         let text = lua.create_string(kept.line).map_or(Value::Nil, Value::String);
         MultiValue::from_vec(vec![level, Value::Number(kept.time), text])
     })?;
@@ -55,7 +54,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
 /// `ngx.STDERR` is 0, `ngx.DEBUG` 8.
 fn level(n: i64) -> Level {
     match n {
-        ..=1 => Level::Emerg,
+        ..=0 => Level::Stderr,
+        1 => Level::Emerg,
         2 => Level::Alert,
         3 => Level::Crit,
         4 => Level::Error,
