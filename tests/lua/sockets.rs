@@ -1,9 +1,11 @@
 //! Sockets of scripts: how they end, and what the log says of them.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
 
-use weir_testkit::{Server, certified, free_port, listen};
+use weir_testkit::{PATIENCE, Server, certified, free_port, listen};
 
 use super::{WEIR, server};
 
@@ -285,6 +287,40 @@ fn a_server_that_speaks_no_tls_fails_the_handshake() {
     server.wait_log("lua ssl handshake: SSL_do_handshake() failed (SSL: ", 1);
     assert!(server.connect().send("GET /filter HTTP/1.1\r\nHost: a\r\n\r\n").is_closed());
     server.wait_log("API disabled in the context of header_filter_by_lua*", 1);
+}
+
+#[test]
+fn a_kept_connection_closes_when_its_server_says_something() {
+    for is_end in [true, false] {
+        let (go, may_go) = channel();
+        let (tell, ended) = channel();
+        let ends = Mutex::new((may_go, tell));
+        let port = listen(move |mut stream: TcpStream| {
+            let (may_go, tell) = &*ends.lock().unwrap();
+            may_go.recv().unwrap();
+            match is_end {
+                true => stream.shutdown(Shutdown::Write).unwrap(),
+                false => stream.write_all(b"unasked").unwrap(),
+            }
+            // The other direction ends, too.
+            let _ = stream.read_to_end(&mut Vec::new());
+            tell.send(()).unwrap();
+        });
+        let server = server(&format!(
+            r#"location = /t {{ content_by_lua_block {{
+                   local sock = ngx.socket.tcp()
+                   assert(sock:connect("127.0.0.1", {port}))
+                   ngx.say(sock:setkeepalive(0))
+               }} }}"#
+        ));
+        assert_eq!(server.get("/t").body(), "1\n");
+        go.send(()).unwrap();
+        ended.recv_timeout(PATIENCE).expect("an end");
+        // A later one is watched as well.
+        assert_eq!(server.get("/t").body(), "1\n");
+        go.send(()).unwrap();
+        ended.recv_timeout(PATIENCE).expect("another end");
+    }
 }
 
 #[test]

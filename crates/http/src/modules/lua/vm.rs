@@ -59,7 +59,7 @@ pub struct Vm {
     /// Whether `init_by_lua` failed. Scripts fail then, since they rely on it.
     pub broken: Cell<bool>,
     /// Kept-alive connections.
-    pub pools: socket::Pools,
+    pub pools: Rc<socket::Pools>,
     /// The timers.
     pub timers: timers::Timers,
     /// Processes of scripts.
@@ -126,7 +126,7 @@ impl Vm {
             files: RefCell::default(),
             ended: RefCell::default(),
             broken: Cell::new(false),
-            pools: socket::Pools::default(),
+            pools: Rc::default(),
             timers: timers::Timers::new(known),
             processes: pipe::Running::default(),
             keys: RefCell::default(),

@@ -515,19 +515,9 @@ impl Socket {
         let size = self.pool_size.take().unwrap_or_else(|| vm.pools.size(&name, most));
         let peer = self.peer.borrow().clone();
         let idle = Idle { wire, reused: self.reused.get(), peer, until, size };
-        vm.pools.put(name, idle, now);
+        vm.pools.put(&event_loop.handle, name, idle);
         // The next waiting coroutine finds the connection in the pool.
         drop(slot);
-        if let Some(mut until) = until.filter(|until| vm.pools.needs_check(*until)) {
-            let (vm, handle) = (vm.clone(), event_loop.handle.clone());
-            event_loop.handle.spawn(async move {
-                loop {
-                    handle.sleep(until.saturating_duration_since(handle.now())).await;
-                    let Some(next) = vm.pools.close_expired(until, handle.now()) else { break };
-                    until = next;
-                }
-            });
-        }
         Ok(())
     }
 }

@@ -2,10 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use weir_engine::Handle;
+use weir_engine::{Handle, Sleep};
 use weir_tls::Wire;
 
 use super::SocketError;
@@ -32,6 +35,13 @@ pub type PoolSize = Rc<usize>;
 impl Idle {
     fn is_good(&self, now: Instant) -> bool {
         self.until.is_none_or(|until| until > now) && self.wire.is_silent()
+    }
+
+    /// Whether nothing has arrived, not even the end. The task of `cx` is woken when something does.
+    fn rests(&self, cx: &mut Context<'_>) -> bool {
+        let mut waits = || Pin::new(&mut self.wire.socket().readable()).poll(cx).is_pending();
+        // What has arrived may belong to TLS alone, such as a session ticket.
+        waits() || self.wire.is_silent() && waits()
     }
 }
 
@@ -90,7 +100,11 @@ pub struct Pools {
     sizes: RefCell<BTreeMap<Vec<u8>, Weak<usize>>>,
     /// The limits of pools with a backlog, as long as a connection of theirs is in use.
     limits: RefCell<BTreeMap<Vec<u8>, Weak<PoolLimit>>>,
-    /// The time of the next check for expired connections.
+    /// Whether an [`IdleWatch`] runs.
+    is_watched: Cell<bool>,
+    /// Wakes it, once it has looked at the connections.
+    waker: RefCell<Option<Waker>>,
+    /// When it looks at them again by itself.
     next: Cell<Option<Instant>>,
 }
 
@@ -153,8 +167,10 @@ impl Pools {
         self.sizes.borrow().get(name).and_then(Weak::upgrade)
     }
 
-    /// Puts a connection into a pool. If the pool is full, the oldest one closes.
-    pub fn put(&self, name: Vec<u8>, idle: Idle, now: Instant) {
+    /// Puts a connection into a pool, and watches it. If the pool is full, the oldest one closes.
+    pub fn put(self: &Rc<Self>, handle: &Handle, name: Vec<u8>, idle: Idle) {
+        let now = handle.now();
+        self.watch(handle, &idle);
         let mut pools = self.pools.borrow_mut();
         let pool = pools.entry(name).or_default();
         pool.retain(|idle| idle.is_good(now));
@@ -164,42 +180,70 @@ impl Pools {
         pool.push(idle);
     }
 
-    /// Whether the caller must schedule a check at this time, since no earlier one is scheduled.
-    /// One task serves all connections: one for each would add up.
-    pub fn needs_check(&self, until: Instant) -> bool {
-        let wants = self.next.get().is_none_or(|next| until < next);
-        if wants {
-            self.next.set(Some(until));
+    /// One task watches all connections: one for each would add up.
+    fn watch(self: &Rc<Self>, handle: &Handle, idle: &Idle) {
+        if !self.is_watched.replace(true) {
+            let (pools, handle) = (self.clone(), handle.clone());
+            return handle.clone().spawn(IdleWatch { pools, handle, sleep: None });
         }
-        wants
+        // Without a waker, the task will look at all.
+        if let Some(waker) = &*self.waker.borrow() {
+            let rests = idle.rests(&mut Context::from_waker(waker));
+            let is_first = self.next.get().is_none_or(|next| idle.until.is_some_and(|u| u < next));
+            if !rests || is_first && idle.until.is_some() {
+                waker.wake_by_ref();
+            }
+        }
     }
 
-    /// Closes expired connections, and returns when the next check is due. A check that an earlier
-    /// one has replaced does nothing, and its task ends.
-    pub fn close_expired(&self, arranged: Instant, now: Instant) -> Option<Instant> {
-        if self.next.get() != Some(arranged) {
-            return None;
-        }
+    /// Closes the connections that have expired or on which something has arrived. False if none
+    /// remains.
+    fn close_ended(&self, now: Instant, cx: &mut Context<'_>) -> bool {
         let mut pools = self.pools.borrow_mut();
         pools.retain(|_, pool| {
-            pool.retain(|idle| idle.is_good(now));
+            pool.retain(|idle| idle.until.is_none_or(|until| until > now) && idle.rests(cx));
             !pool.is_empty()
         });
-        let next = pools.values().flatten().filter_map(|idle| idle.until).min();
-        self.next.set(next);
-        next
+        self.next.set(pools.values().flatten().filter_map(|idle| idle.until).min());
+        !pools.is_empty()
     }
 
     /// Closes all.
     pub fn clear(&self) {
         self.pools.borrow_mut().clear();
+        // The watch has nothing to wait for, and ends.
+        self.waker.borrow().iter().for_each(Waker::wake_by_ref);
+    }
+}
+
+/// Closes idle connections that have expired or that their peers have closed.
+struct IdleWatch {
+    pools: Rc<Pools>,
+    handle: Handle,
+    sleep: Option<Sleep>,
+}
+
+impl Future for IdleWatch {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        if !this.pools.close_ended(this.handle.now(), cx) {
+            this.pools.is_watched.set(false);
+            this.pools.waker.take();
+            return Poll::Ready(());
+        }
+        this.pools.waker.replace(Some(cx.waker().clone()));
+        this.sleep = this.pools.next.get().map(|next| this.handle.sleep_until(next));
+        if this.sleep.as_mut().is_some_and(|sleep| Pin::new(sleep).poll(cx).is_ready()) {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use weir_engine::{Loop, Options};
 
     use super::*;
@@ -210,25 +254,11 @@ mod tests {
         let (client, _server) = std::os::unix::net::UnixStream::pair().unwrap();
         client.set_nonblocking(true).unwrap();
         let wire = Wire::from(own.handle().stream(client.into()).unwrap());
-        let pools = Pools::default();
+        let pools = Rc::new(Pools::default());
         let size = pools.size(b"a", 1);
-        pools.put(b"a".to_vec(), Idle { wire, reused: 0, peer: "".into(), until: None, size }, now);
+        let idle = Idle { wire, reused: 0, peer: "".into(), until: None, size };
+        pools.put(&own.handle(), b"a".to_vec(), idle);
         assert!(pools.take(b"a", now).is_some());
         assert!(pools.pools.borrow().is_empty());
-    }
-
-    #[test]
-    fn one_task_looks_after_all_connections() {
-        let (pools, start) = (Pools::default(), Instant::now());
-        let at = |seconds| start + Duration::from_secs(seconds);
-        assert!(pools.needs_check(at(60)));
-        assert!((60..1_000).all(|seconds| !pools.needs_check(at(seconds))));
-        // An earlier check replaces the scheduled one.
-        assert!(pools.needs_check(at(10)));
-        assert_eq!(pools.close_expired(at(60), at(60)), None);
-        assert_eq!(pools.next.get(), Some(at(10)));
-        // No connection is left to check.
-        assert_eq!(pools.close_expired(at(10), at(10)), None);
-        assert!(pools.needs_check(at(70)));
     }
 }
