@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Mutex;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 
 use weir_testkit::{PATIENCE, Server, certified, free_port, listen};
 
@@ -321,6 +321,72 @@ fn a_kept_connection_closes_when_its_server_says_something() {
         go.send(()).unwrap();
         ended.recv_timeout(PATIENCE).expect("another end");
     }
+}
+
+/// A server that tells of the end of each connection.
+fn listen_for_ends() -> (u16, Receiver<()>) {
+    let (tell, ended) = channel();
+    let port = listen(move |mut stream: TcpStream| {
+        let _ = stream.read_to_end(&mut Vec::new());
+        tell.send(()).unwrap();
+    });
+    (port, ended)
+}
+
+#[test]
+fn a_socket_closes_with_the_timer_that_opened_it() {
+    let (port, ended) = listen_for_ends();
+    let server = server(&format!(
+        r#"location = /t {{ content_by_lua_block {{
+               ngx.timer.at(0, function()
+                   kept = ngx.socket.tcp()
+                   assert(kept:connect("127.0.0.1", {port}))
+               end)
+           }} }}
+           location = /kept {{ content_by_lua_block {{ ngx.say(kept:send("x")) }} }}"#
+    ));
+    assert_eq!(server.get("/t").status, 200);
+    ended.recv_timeout(PATIENCE).expect("an end");
+    assert_eq!(server.get("/kept").body(), "nilclosed\n");
+}
+
+#[test]
+fn a_socket_belongs_to_the_request_that_opened_it() {
+    let (port, ended) = listen_for_ends();
+    let server = server(&format!(
+        r#"location = /own {{ content_by_lua_block {{
+               tcp, udp = ngx.socket.tcp(), ngx.socket.udp()
+               assert(tcp:connect("127.0.0.1", {port}) and udp:setpeername("127.0.0.1", {port}))
+               ngx.print(ngx.location.capture("/other").body)
+               -- So do coroutines of the request.
+               ngx.say(ngx.thread.wait(ngx.thread.spawn(function() return tcp:send("x") end)))
+           }} }}
+           location = /other {{ content_by_lua_block {{
+               local function said(f, ...)
+                   local ok, why = pcall(f, ...)
+                   ngx.say(ok, " ", (tostring(why):gsub("^.*: ", "")))
+               end
+               said(tcp.connect, tcp, "127.0.0.1", {port})
+               said(tcp.sslhandshake, tcp)
+               for _, one in ipairs {{ tcp, udp }} do
+                   said(one.send, one, "x")
+                   said(one.receive, one)
+                   said(one.close, one)
+               end
+               said(tcp.receiveuntil(tcp, "x"))
+               said(tcp.setkeepalive, tcp)
+               said(udp.setpeername, udp, "127.0.0.1", {port})
+           }} }}
+           location = /next {{ content_by_lua_block {{
+               ngx.say(tcp:send("x"), tcp:connect("127.0.0.1", {port}), tcp:send("y"))
+           }} }}"#
+    ));
+    let refused = "false bad request\n".repeat(11) + "true1\n";
+    assert_eq!(server.get("/own").body(), refused);
+    ended.recv_timeout(PATIENCE).expect("the end with the first request");
+    // Its owner has ended, so the next one may take it.
+    assert_eq!(server.get("/next").body(), "nil11\n");
+    ended.recv_timeout(PATIENCE).expect("the end with the second request");
 }
 
 #[test]

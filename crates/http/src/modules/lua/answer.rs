@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use bytes::Bytes;
 use weir_engine::Chain;
@@ -10,7 +10,7 @@ use weir_proto::http1::Version;
 
 use super::anchors::Anchor;
 use super::conf::CONF;
-use super::socket::{BodySocket, CloseWithRequest, OwnSockets, Socket};
+use super::socket::{BodySocket, OwnSockets, Socket};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::request::contexts::ContextKey;
@@ -35,7 +35,7 @@ pub struct Context {
     /// The step of a filter that refused the head. The request ends with it.
     refused: Option<Step>,
     /// Sockets that close with the request, unless they are kept alive.
-    sockets: OwnSockets,
+    pub sockets: OwnSockets,
     /// The socket from which a script reads the body. Nothing else reads it then.
     pub body_socket: Option<Rc<BodySocket>>,
     /// The client's connection that a script took over. Nothing else answers then.
@@ -59,11 +59,6 @@ impl Drop for Context {
 }
 
 impl Context {
-    /// Adds a socket that closes with the request.
-    pub fn add_socket(&mut self, socket: Weak<dyn CloseWithRequest>) {
-        self.sockets.add(socket);
-    }
-
     /// Counts a script that waits for subrequests, as long as the result lives.
     pub fn capture(&self) -> PendingCapture {
         self.captures.set(self.captures.get() + 1);

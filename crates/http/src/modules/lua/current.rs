@@ -13,7 +13,9 @@ use scoped_tls_hkt::scoped_thread_local;
 use weir_ssl::scripted::ScriptedSession;
 
 use super::script::{Scripts, Side};
+use super::socket::OwnSockets;
 use super::yield_request::YieldRequest;
+use super::{answer, session};
 use crate::event_loop::LoopState;
 use crate::request::Request;
 use crate::site::Site;
@@ -29,8 +31,8 @@ thread_local! {
     static IS_MUTE: Cell<bool> = const { Cell::new(false) };
     /// The site of a thread that has no loop.
     static SITE: Cell<Option<&'static Site>> = const { Cell::new(None) };
-    /// The log's description of the client whose script set the running timer.
-    static ORIGIN: RefCell<Option<Rc<str>>> = const { RefCell::new(None) };
+    /// The running timer.
+    static TIMER: RefCell<Option<Rc<TimerSubject>>> = const { RefCell::new(None) };
     /// Why the script yields. It is set right before the yield.
     static YIELD_REQUEST: RefCell<Option<YieldRequest>> = const { RefCell::new(None) };
 }
@@ -42,12 +44,20 @@ pub type Scripted = dyn ScriptedSession + 'static;
 pub enum Subject<'r> {
     /// The start or the end of a loop.
     Nothing,
-    /// A timer, with the log's description of the client whose script set it.
-    Timer(&'r Rc<str>),
+    /// A timer.
+    Timer(&'r Rc<TimerSubject>),
     /// A request.
     Request(&'r mut Request),
     /// A session.
     Session(&'r mut Scripted),
+}
+
+/// A call of a timer's function.
+pub struct TimerSubject {
+    /// The log's description of the client whose script set the timer.
+    pub origin: Rc<str>,
+    /// Sockets that close with the call, unless they are kept alive.
+    pub sockets: OwnSockets,
 }
 
 impl Subject<'_> {
@@ -55,7 +65,7 @@ impl Subject<'_> {
     pub fn lend(&mut self) -> Subject<'_> {
         match self {
             Subject::Nothing => Subject::Nothing,
-            Subject::Timer(origin) => Subject::Timer(origin),
+            Subject::Timer(timer) => Subject::Timer(timer),
             Subject::Request(r) => Subject::Request(r),
             Subject::Session(s) => Subject::Session(*s),
         }
@@ -248,10 +258,10 @@ pub fn enter<T>(subject: Subject<'_>, side: Side, phase: Phase, f: impl FnOnce()
         operation(phase.directive(), || match subject {
             Subject::Request(request) => REQUEST.set(request, f),
             Subject::Session(session) => SESSION.set(session, f),
-            Subject::Timer(origin) => {
-                let before = ORIGIN.replace(Some(Rc::clone(origin)));
+            Subject::Timer(timer) => {
+                let before = TIMER.replace(Some(Rc::clone(timer)));
                 let out = f();
-                ORIGIN.set(before);
+                TIMER.set(before);
                 out
             }
             Subject::Nothing => f(),
@@ -295,7 +305,7 @@ pub fn origin() -> Rc<str> {
 
 /// The description of the client of the running timer; empty if there is none.
 pub fn timer_origin() -> Rc<str> {
-    ORIGIN.with_borrow(|origin| origin.clone().unwrap_or_default())
+    TIMER.with_borrow(|timer| timer.as_ref().map(|timer| timer.origin.clone()).unwrap_or_default())
 }
 
 /// Whether the running script runs for a session.
@@ -306,6 +316,18 @@ pub fn has_session() -> bool {
 /// The session of the running script, if it runs for one.
 pub fn with_session<T>(f: impl FnOnce(&mut Scripted) -> T) -> Option<T> {
     has_session().then(|| SESSION.with(f))
+}
+
+/// The sockets of the running script's request, session or timer. `None` if it runs for none.
+pub fn with_sockets<T>(f: impl FnOnce(&OwnSockets) -> T) -> Option<T> {
+    if has_session() {
+        return with_session(|s| f(&session::context(s).sockets));
+    }
+    if REQUEST.is_set() {
+        return with_any(|r| f(&answer::context(r).sockets)).ok();
+    }
+    let timer = TIMER.with_borrow(Clone::clone);
+    timer.map(|timer| f(&timer.sockets))
 }
 
 /// The site of the running script.

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::time::Duration;
 
 use mlua::{BString, Either, IntoLuaMulti, Lua, MultiValue, UserDataRef, Value};
@@ -22,7 +22,7 @@ use crate::modules::lua::current::{self, NgxError, with, with_answer, with_any};
 use crate::modules::lua::run::received_reply;
 use crate::modules::lua::session;
 use crate::modules::lua::socket::{
-    BodySocket, CloseWithRequest, Pattern, PoolOptions, Socket, SocketError, SocketTarget,
+    BodySocket, OwnedSocket, Pattern, PoolOptions, Socket, SocketError, SocketTarget,
 };
 use crate::modules::lua::vm::vm_of;
 use crate::modules::lua::yield_request::{Reply, YieldRequest, failure, reply};
@@ -51,9 +51,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let conf = CONF.of(settings()?);
         let limits = (conf.connect_timeout, conf.send_timeout, conf.read_timeout);
         let socket = Rc::new(Socket::new(limits));
-        // A timer has no request. Its sockets close when they are collected.
-        let weak: Weak<Socket> = Rc::downgrade(&socket);
-        add_socket(weak);
+        own(&socket)?;
         lua.create_userdata(TcpHandle(socket)).map_err(|error| error.to_string().into())
     })?;
     natives.add("socket_timeouts", |_, (socket, times): (ReceivingHandle, (f64, f64, f64))| {
@@ -71,6 +69,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_waiting(
         "socket_connect",
         |_, (socket, host, port, pool, size, backlog): Connecting| {
+            own(&socket.0)?;
             let server = SocketTarget::new(&host.as_bytes(), port)?;
             let name = pool.map_or_else(|| server.name(), |pool| pool.as_bytes().to_vec());
             let pool = PoolOptions { name, size, backlog };
@@ -98,14 +97,18 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     tls_socket::install(natives)?;
     moving(natives)?;
-    natives.add("socket_close", |_, socket: Tcp| {
-        done(match socket.0.refusal() {
+    natives.add_refusing("socket_close", |_, socket: Tcp| {
+        own(&socket.0)?;
+        Ok(done(match socket.0.refusal() {
             Some(refusal) => Err(refusal),
             None if socket.0.close() => Ok(()),
             None => Err("closed"),
-        })
+        }))
     })?;
-    natives.add("socket_is_open", |_, socket: Tcp| socket.0.is_open())?;
+    natives.add("socket_is_open", |_, socket: ReceivingHandle| match &socket {
+        Either::Left(socket) => socket.0.is_open(),
+        Either::Right(body) => body.0.is_open(),
+    })?;
     natives.add("socket_reads", |_, socket: ReceivingHandle| {
         let reads = match &socket {
             Either::Left(socket) => socket.0.reads(),
@@ -144,6 +147,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing(
         "socket_keep",
         |_, (socket, ms, most): (Tcp, Option<f64>, Option<usize>)| {
+            own(&socket.0)?;
             let conf = CONF.of(settings()?);
             let time =
                 ms.map_or(conf.keepalive_timeout, |ms| Duration::from_millis(ms.max(0.0) as u64));
@@ -220,6 +224,7 @@ fn refused(doing: &str) -> bool {
 /// Sending and receiving.
 fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_waiting("socket_send", |lua, (socket, data): (Tcp, Value)| {
+        own(&socket.0)?;
         let mut bytes = Vec::new();
         super::natives::write_message(lua, &data, &mut bytes)
             .map_err(|text| format!("bad argument #1 to 'send' ({text})"))?;
@@ -275,6 +280,7 @@ fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
 fn receive(socket: &ReceivingHandle, pattern: Pattern) -> Result<YieldRequest, NgxError> {
     match socket {
         Either::Left(socket) => {
+            own(&socket.0)?;
             let (socket, handle) = (socket.0.clone(), handle()?);
             let log_errors = CONF.of(settings()?).socket_log_errors;
             Ok(YieldRequest::Wait(Box::pin(async move {
@@ -355,10 +361,11 @@ pub(super) fn handle() -> Result<Handle, NgxError> {
     LoopState::current().map(|event_loop| event_loop.handle.clone()).ok_or(NgxError::NoRequest)
 }
 
-/// Registers a socket that closes with the request or session.
-pub(super) fn add_socket(socket: Weak<dyn CloseWithRequest>) {
-    if current::with_session(|s| session::context(s).sockets.add(socket.clone())).is_none() {
-        let _ = with_any(|r| answer::context(r).add_socket(socket));
+/// Lets the running request, session or timer own a socket. An error if it belongs to another.
+pub(super) fn own<S: OwnedSocket + 'static>(socket: &Rc<S>) -> Result<(), NgxError> {
+    match current::with_sockets(|sockets| sockets.own(socket)) {
+        Some(false) => Err("bad request".into()),
+        _ => Ok(()),
     }
 }
 

@@ -11,8 +11,9 @@ use super::natives::{Done, Natives, done};
 use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Packed;
 use crate::modules::lua::conf::CONF;
-use crate::modules::lua::current::{self, NgxError, Phase, Subject, phase, with_any};
+use crate::modules::lua::current::{self, NgxError, Phase, Subject, TimerSubject, phase, with_any};
 use crate::modules::lua::run::{self, Start};
+use crate::modules::lua::socket::OwnSockets;
 use crate::modules::lua::timers::pause;
 use crate::modules::lua::vm::{Vm, vm_of};
 use crate::modules::lua::{limit, session};
@@ -159,6 +160,7 @@ async fn call(
     (limit, origin): (Duration, Rc<str>),
 ) {
     let start = Start::Timer { premature, call: &call, limit };
+    let subject = Rc::new(TimerSubject { origin, sockets: OwnSockets::default() });
     // The error was logged. No client waits for it.
-    let _ = run::drive(&timer.0, Subject::Timer(&origin), Phase::Timer, start).await;
+    let _ = run::drive(&timer.0, Subject::Timer(&subject), Phase::Timer, start).await;
 }

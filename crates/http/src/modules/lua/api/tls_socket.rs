@@ -5,7 +5,7 @@ use weir_tls::{ClientSessions, IdentitySet};
 
 use super::log;
 use super::natives::Natives;
-use super::socket::{Tcp, handle, settings, tell_failed};
+use super::socket::{Tcp, handle, own, settings, tell_failed};
 use super::ssl::{ChainHandle, KeyHandle};
 use crate::modules::lua::conf::CONF;
 use crate::modules::lua::yield_request::{YieldRequest, failure, reply};
@@ -27,6 +27,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_waiting(
         "socket_secure",
         |_, (socket, name, verify, keeps, session): Securing| {
+            own(&socket.0)?;
             let conf = CONF.of(settings()?);
             let name = name.map(|name| name.as_bytes().to_vec());
             if let Some(name) = &name {

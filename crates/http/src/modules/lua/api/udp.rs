@@ -1,12 +1,12 @@
 //! `ngx.socket.udp`: UDP sockets of scripts.
 
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::time::Duration;
 
 use mlua::{IntoLua, MultiValue, UserDataRef, Value};
 
 use super::natives::Natives;
-use super::socket::{add_socket, handle, ip, settings, tell_failed, waiting};
+use super::socket::{handle, ip, own, settings, tell_failed, waiting};
 use crate::event_loop::LoopState;
 use crate::modules::lua::conf::CONF;
 use crate::modules::lua::current::{self, NgxError};
@@ -26,8 +26,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("udp_new", |lua, ()| {
         current::may_wait()?;
         let socket = Rc::new(UdpSocket::new(CONF.of(settings()?).read_timeout));
-        let weak: Weak<UdpSocket> = Rc::downgrade(&socket);
-        add_socket(weak);
+        own(&socket)?;
         lua.create_userdata(UdpHandle(socket)).map_err(|error| error.to_string().into())
     })?;
     natives.add("udp_timeout", |_, (socket, ms): (Udp, f64)| {
@@ -37,6 +36,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         ip(&address).map(|ip| socket.0.bind(ip)).is_some()
     })?;
     natives.add_waiting("udp_connect", |_, (socket, host, port): (Udp, mlua::String, u16)| {
+        own(&socket.0)?;
         let server = SocketTarget::new(&host.as_bytes(), Some(port))?;
         let event_loop = LoopState::current().ok_or(NgxError::NoRequest)?;
         let LocationConf { core, .. } = settings()?;
@@ -47,6 +47,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         }))
     })?;
     natives.add_waiting("udp_send", |lua, (socket, data): (Udp, Value)| {
+        own(&socket.0)?;
         let mut bytes = Vec::new();
         super::natives::write_message(lua, &data, &mut bytes)
             .map_err(|text| format!("bad argument #1 to 'send' ({text})"))?;
@@ -57,6 +58,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         }))
     })?;
     natives.add_waiting("udp_receive", |_, (socket, most): (Udp, Option<usize>)| {
+        own(&socket.0)?;
         let (socket, handle) = (socket.0.clone(), handle()?);
         let log_errors = CONF.of(settings()?).socket_log_errors;
         Ok(YieldRequest::Wait(Box::pin(async move {
@@ -75,7 +77,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         })))
     })?;
     natives.add("udp_is_open", |_, socket: Udp| socket.0.is_open())?;
-    natives.add("udp_close", |_, socket: Udp| {
-        super::natives::Done(socket.0.close().map_err(|failed| failed.to_string()))
+    natives.add_refusing("udp_close", |_, socket: Udp| {
+        own(&socket.0)?;
+        Ok(super::natives::Done(socket.0.close().map_err(|failed| failed.to_string())))
     })
 }

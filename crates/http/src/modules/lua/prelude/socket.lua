@@ -244,7 +244,7 @@ function methods.close(...)
     local n, self = select("#", ...), ...
     counted(n, 1, 1, "expecting 1 argument (including the object) but seen %d")
     if not connected(self) then return nil, "closed" end
-    return native.socket_close(self.socket)
+    return check(native.socket_close(self.socket))
 end
 
 function methods.getreusedtimes(...)

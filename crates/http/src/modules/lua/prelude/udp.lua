@@ -61,7 +61,7 @@ function methods.close(...)
     counted(n, 1, 1, "expecting 1 argument (including the object) but seen %d")
     local socket = connected(self)
     if not socket then return nil, "closed" end
-    return native.udp_close(socket)
+    return check(native.udp_close(socket))
 end
 
 function methods.settimeout(...)

@@ -58,8 +58,9 @@ pub(super) fn log(subject: &Subject<'_>, vm: &Vm, text: std::fmt::Arguments<'_>)
             handshake::log(r, Level::Error, format_args!("{text}{place}"));
         }
         Subject::Session(s) => s.log(Level::Error, format_args!("{text}{}", s.place())),
-        Subject::Timer(origin) => {
-            vm.log(Level::Error, format_args!("{text}{}{origin}", Phase::Timer.in_log()));
+        Subject::Timer(timer) => {
+            let (place, origin) = (Phase::Timer.in_log(), &timer.origin);
+            vm.log(Level::Error, format_args!("{text}{place}{origin}"));
         }
         Subject::Nothing => vm.log(Level::Error, text),
     }

@@ -30,7 +30,7 @@ mod udp;
 
 pub use body::BodySocket;
 pub use error::SocketError;
-pub use own::{CloseWithRequest, OwnSockets};
+pub use own::{OwnSockets, OwnedSocket, SocketOwner};
 pub use pattern::{Pattern, Searched};
 use pools::{Idle, PoolSize, Slot};
 pub use pools::{PoolOptions, Pools};
@@ -147,6 +147,7 @@ impl Connection {
 
 /// A script's socket.
 pub struct Socket {
+    owner: SocketOwner,
     connection: RefCell<Option<Rc<Connection>>>,
     /// The timeouts of connecting, sending and receiving.
     timeouts: Cell<[Duration; 3]>,
@@ -175,6 +176,7 @@ impl Socket {
     /// A socket without a connection.
     pub fn new((connect, send, receive): (Duration, Duration, Duration)) -> Socket {
         Socket {
+            owner: SocketOwner::default(),
             connection: RefCell::default(),
             timeouts: Cell::new([connect, send, receive]),
             pool: RefCell::default(),
@@ -526,8 +528,12 @@ impl Socket {
 /// bytes received before it.
 pub type Received = Result<(Vec<u8>, bool), (SocketError, Vec<u8>)>;
 
-impl CloseWithRequest for Socket {
-    fn close_with_request(&self) {
+impl OwnedSocket for Socket {
+    fn owner(&self) -> &SocketOwner {
+        &self.owner
+    }
+
+    fn close_with_owner(&self) {
         self.close();
     }
 }

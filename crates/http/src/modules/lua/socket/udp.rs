@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::net::{SocketAddrAny, SocketAddrUnix};
 use weir_engine::{ConnectOptions, Datagram, Handle};
 
-use super::{Busy, CloseWithRequest, SocketError, SocketTarget, address, within};
+use super::{Busy, OwnedSocket, SocketError, SocketOwner, SocketTarget, address, within};
 use crate::event_loop::LoopState;
 use crate::modules::core;
 
@@ -17,6 +17,7 @@ const LONGEST: usize = 65_536;
 
 /// A UDP socket of a script.
 pub struct UdpSocket {
+    owner: SocketOwner,
     datagram: RefCell<Option<Rc<Datagram>>>,
     /// The local address to bind to.
     local: Cell<Option<IpAddr>>,
@@ -32,6 +33,7 @@ impl UdpSocket {
     /// A socket without a peer.
     pub fn new(timeout: Duration) -> UdpSocket {
         UdpSocket {
+            owner: SocketOwner::default(),
             datagram: RefCell::default(),
             local: Cell::default(),
             peer: RefCell::default(),
@@ -126,8 +128,12 @@ impl UdpSocket {
     }
 }
 
-impl CloseWithRequest for UdpSocket {
-    fn close_with_request(&self) {
+impl OwnedSocket for UdpSocket {
+    fn owner(&self) -> &SocketOwner {
+        &self.owner
+    }
+
+    fn close_with_owner(&self) {
         self.datagram.take();
     }
 }
