@@ -390,6 +390,34 @@ fn a_socket_belongs_to_the_request_that_opened_it() {
 }
 
 #[test]
+fn a_script_that_took_the_connection_over_is_told_that_its_client_has_left() {
+    let server = server(
+        r#"lua_check_client_abort on;
+           location = /t { content_by_lua_block {
+               ngx.on_abort(function() end)
+               ngx.send_headers()
+               ngx.flush(true)
+               local sock = ngx.req.socket(true)
+               ngx.log(ngx.WARN, "got ", sock:receive(3), " and ", select(2, sock:receive("*a")), ", ", select(2, sock:receive()))
+           } }
+           location = /off { lua_check_client_abort off; content_by_lua_block {
+               ngx.send_headers()
+               ngx.flush(true)
+               local sock = ngx.req.socket(true)
+               ngx.log(ngx.WARN, "got ", sock:receive("*a"), " and ", select(2, sock:receive()))
+           } }"#,
+    );
+    for (path, told) in
+        [("/t", "got abc and client aborted, closed"), ("/off", "got abc and closed")]
+    {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\nabc").unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        server.wait_log(told, 1);
+    }
+}
+
+#[test]
 fn a_pool_has_the_size_that_its_first_connection_says() {
     let port = listen(|mut stream: TcpStream| drop(stream.read_to_end(&mut Vec::new())));
     let server = server(&format!(

@@ -125,7 +125,8 @@ pub async fn take_over(r: &mut Request) -> Result<Rc<Socket>, &'static str> {
     let conf = CONF.of(r.conf());
     let times = (conf.connect_timeout, conf.send_timeout, conf.read_timeout);
     let unread = r.take_unread();
-    let socket = Rc::new(Socket::of_client(r.conn.clone(), unread, times));
+    let socket =
+        Rc::new(Socket::of_client((r.conn.clone(), conf.check_client_abort), unread, times));
     context(r).raw_socket = Some(socket.clone());
     Ok(socket)
 }

@@ -93,7 +93,7 @@ impl BodySocket {
 fn failure(error: &RequestBodyError) -> SocketError {
     match error.status() {
         408 => SocketError::Timeout,
-        _ if error.is_left() => SocketError::Other("client aborted".to_owned()),
+        _ if error.is_left() => SocketError::Aborted,
         _ => SocketError::Closed,
     }
 }

@@ -22,6 +22,8 @@ pub enum SocketError {
     Timeout,
     /// There is no connection, or the peer has closed it.
     Closed,
+    /// The client has left a request that `lua_check_client_abort` watches.
+    Aborted,
     /// Another coroutine uses the socket.
     Busy(&'static str),
     /// The backlog of the pool is full.
@@ -39,6 +41,7 @@ impl fmt::Display for SocketError {
         match self {
             SocketError::Timeout => f.write_str("timeout"),
             SocketError::Closed => f.write_str("closed"),
+            SocketError::Aborted => f.write_str("client aborted"),
             SocketError::PoolFull => f.write_str("too many waiting connect operations"),
             SocketError::Busy("") => f.write_str("socket busy"),
             SocketError::Busy(doing) => write!(f, "socket busy {doing}"),

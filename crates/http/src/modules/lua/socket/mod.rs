@@ -85,7 +85,12 @@ enum Carrying {
     /// A connection that the script opened.
     Own(Wire),
     /// The client's connection, which the script took over. It ends with the request.
-    Client(Rc<Conn>),
+    Client {
+        /// The connection.
+        conn: Rc<Conn>,
+        /// `lua_check_client_abort`: the end of what the client sends is that of the client.
+        aborts: bool,
+    },
     /// The connection of a session's client.
     Session(Rc<Wire>),
 }
@@ -97,7 +102,7 @@ impl Deref for Carrying {
     fn deref(&self) -> &Wire {
         match self {
             Carrying::Own(wire) => wire,
-            Carrying::Client(conn) => conn.wire(),
+            Carrying::Client { conn, .. } => conn.wire(),
             Carrying::Session(wire) => wire,
         }
     }
@@ -138,6 +143,14 @@ impl Connection {
             read_ended: Cell::default(),
             write_closed: Cell::default(),
         })
+    }
+
+    /// The error when the peer has closed its direction.
+    fn end(&self) -> SocketError {
+        match self.wire {
+            Carrying::Client { aborts: true, .. } => SocketError::Aborted,
+            _ => SocketError::Closed,
+        }
     }
 
     fn is_whole(&self) -> bool {
@@ -196,11 +209,11 @@ impl Socket {
 
     /// A socket for the client's connection, with bytes that were read from it before.
     pub fn of_client(
-        conn: Rc<Conn>,
+        (conn, aborts): (Rc<Conn>, bool),
         unread: Vec<u8>,
         times: (Duration, Duration, Duration),
     ) -> Socket {
-        Socket::carried(Carrying::Client(conn), unread, times)
+        Socket::carried(Carrying::Client { conn, aborts }, unread, times)
     }
 
     fn carried(
@@ -407,14 +420,14 @@ impl Socket {
             };
             match within(handle, limit, reading).await {
                 Ok(bytes) if bytes.is_empty() => {
-                    let rest = connection.unread.take();
-                    if *pattern == Pattern::All {
+                    let (rest, end) = (connection.unread.take(), connection.end());
+                    if *pattern == Pattern::All && end == SocketError::Closed {
                         connection.read_ended.set(true);
                         return Ok((rest, true));
                     }
                     connection.read_closed.set(true);
                     self.end_if_useless(&connection);
-                    return Err((SocketError::Closed, rest));
+                    return Err((end, rest));
                 }
                 Ok(bytes) => {
                     self.received.set(self.received.get() + bytes.len() as u64);
