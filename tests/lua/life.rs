@@ -252,6 +252,22 @@ fn a_script_that_computes_for_too_long_is_ended() {
 }
 
 #[test]
+fn a_timer_that_the_start_of_a_worker_sets_runs_before_the_first_request() {
+    let server = server_with(
+        "init_worker_by_lua_block {
+             n = 0
+             ngx.timer.at(0, function() n = n + 1 end)
+             repeat local go = io.open('%%DIR%%/go') until go
+         }",
+        "location = /n { content_by_lua_block { ngx.say(n) } }",
+    );
+    let mut client = server.connect();
+    client.send("GET /n HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.dir().write("go", "");
+    assert_eq!(client.response().body(), "1\n");
+}
+
+#[test]
 fn scripts_learn_which_process_they_run_in() {
     for (more, kinds) in
         [("", "master worker worker"), ("master_process off; ", "single single single")]

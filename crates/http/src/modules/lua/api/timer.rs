@@ -77,10 +77,14 @@ fn set(
     timers.count.set(timers.count.get() + 1);
     let number = timers.count.get();
     let handle = event_loop.handle.clone();
+    // A timer without a delay that `init_worker_by_lua` sets runs before the first request.
+    let mut at_once = delay.is_zero() && phase() == Phase::InitWorker;
     event_loop.handle.spawn(async move {
         loop {
             let timers = &vm.timers;
-            let premature = if late {
+            let premature = if std::mem::take(&mut at_once) {
+                false
+            } else if late {
                 pause(&handle, delay).await;
                 false
             } else {
