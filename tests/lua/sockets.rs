@@ -418,6 +418,35 @@ fn a_script_that_took_the_connection_over_is_told_that_its_client_has_left() {
 }
 
 #[test]
+fn the_socket_of_a_body_has_the_options_of_the_clients_connection() {
+    let server = server(
+        r#"location = /t { content_by_lua_block {
+               local body = ngx.req.socket()
+               ngx.say(body:getoption("keepalive"), body:setoption("keepalive", 1), body:getoption("keepalive"), type(body:getfd()))
+               ngx.say(body:receive(5))
+               ngx.say(pcall(function() return body:getsslpointer() end))
+           } }
+           location = /ssl { content_by_lua_block {
+               local sock = ngx.socket.tcp()
+               for _, name in ipairs { "getsslctx", "sslhandshake" } do
+                   ngx.say((select(2, pcall(sock[name], sock)):gsub("^.*: ", "")))
+               end
+               ngx.say(sock:connect("unix:"))
+               assert(sock:connect("127.0.0.1", ngx.var.server_port))
+               ngx.say(sock:getsslpointer()) ngx.say(sock:getsslctx())
+               sock:close()
+               ngx.say(sock:getsslpointer())
+           } }"#,
+    );
+    let said = server.ask("POST /t", "Content-Length: 5\r\n", "hello").body();
+    assert!(said.starts_with("0true1number\nhello\nfalse"), "{said}");
+    let said = server.get("/ssl").body();
+    let expected = "socket is never created nor connected\nsocket is never created nor connected\n\
+        nilfailed to parse host name \"unix:\": no path in the unix domain socket\nnilno ssl connection\nnilno ssl context\nnilclosed\n";
+    assert_eq!(said, expected);
+}
+
+#[test]
 fn a_pool_has_the_size_that_its_first_connection_says() {
     let port = listen(|mut stream: TcpStream| drop(stream.read_to_end(&mut Vec::new())));
     let server = server(&format!(

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -123,17 +124,23 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         Err(refusal) => (Some(refusal.to_string()), None, None),
     })?;
     natives.add_waiting("raw_socket", |_, ()| with_answer(raw_socket)?)?;
-    natives.add("socket_descriptor", |_, socket: Tcp| socket.0.descriptor())?;
-    natives.add("socket_get_option", |_, (socket, name): (Tcp, String)| {
-        match option(&name, |option| socket.0.option(option)) {
+    natives.add("socket_descriptor", |_, socket: ReceivingHandle| {
+        with_descriptor(&socket, |fd| Ok(fd.as_raw_fd())).ok()
+    })?;
+    natives.add("socket_is_secured", |_, socket: Tcp| socket.0.sessions().is_some())?;
+    natives.add(
+        "socket_get_option",
+        |_, (socket, name): (ReceivingHandle, String)| match option(&name, |option| {
+            with_descriptor(&socket, |fd| option.get(fd))
+        }) {
             Ok(value) => (Some(value), None),
             Err(why) => (None, Some(why)),
-        }
-    })?;
+        },
+    )?;
     natives.add(
         "socket_set_option",
-        |_, (socket, name, value): (Tcp, String, i32)| match option(&name, |option| {
-            socket.0.set_option(option, value)
+        |_, (socket, name, value): (ReceivingHandle, String, i32)| match option(&name, |option| {
+            with_descriptor(&socket, |fd| option.set(fd, value))
         }) {
             Ok(()) => (Some(true), None),
             Err(why) => (None, Some(why)),
@@ -161,6 +168,17 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
 /// Socket, host, port, pool name, pool size and backlog.
 type Connecting =
     (Tcp, mlua::String, Option<u16>, Option<mlua::String>, Option<usize>, Option<u64>);
+
+/// Calls `f` with the descriptor of a connection. For a body it is the client's.
+fn with_descriptor<T>(
+    socket: &ReceivingHandle,
+    f: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
+) -> io::Result<T> {
+    match socket {
+        Either::Left(socket) => socket.0.with_descriptor(f),
+        Either::Right(body) => body.0.with_descriptor(f),
+    }
+}
 
 /// Calls `f` with the socket option of a name. The error is the system's text.
 fn option<T>(name: &str, f: impl FnOnce(SocketNumber) -> io::Result<T>) -> Result<T, String> {
@@ -307,7 +325,10 @@ fn body_socket(r: &mut Request) -> Result<Rc<BodySocket>, &'static str> {
     if r.body.is_read() {
         return Err("no body");
     }
-    let socket = Rc::new(BodySocket::new(CONF.of(r.conf()).read_timeout));
+    // A stream has no connection of its own.
+    let is_stream = matches!(r.version, Version::Http20 | Version::Http30);
+    let conn = (!is_stream).then(|| r.conn.clone());
+    let socket = Rc::new(BodySocket::new(CONF.of(r.conf()).read_timeout, conn));
     answer::context(r).body_socket = Some(socket.clone());
     Ok(socket)
 }

@@ -6,7 +6,7 @@ local raise, refuse, counted = native.raise, native.refuse, native.counted
 local a_string, a_number, a_kind, a_count = native.a_string, native.a_number, native.a_kind, native.a_count
 local a_message, answered = native.a_message, native.answered
 local setmetatable, type, tostring, tonumber, select = setmetatable, type, tostring, tonumber, select
-local ipairs, math, pcall, require = ipairs, math, pcall, require
+local pairs, ipairs, math, pcall, require = pairs, ipairs, math, pcall, require
 local ffi = native.ffi
 
 -- Scripts find the methods in the metatable itself.
@@ -27,6 +27,12 @@ end
 
 local connected, readable, writable =
     with_test(native.socket_is_open), with_test(native.socket_reads), with_test(native.socket_writes)
+
+-- The handle of a socket that was connected once. Its options are gone with the connection.
+local function once_connected(self)
+    if not a_kind(1, "table", self).connected then raise("socket is never created nor connected") end
+    return self.socket
+end
 
 -- Parses the arguments after the host: a port, unless the host is a path, and a table of options.
 local function destination(n, port, options)
@@ -61,6 +67,7 @@ function methods.connect(...)
     if wrong then return nil, wrong end
     if not port and host:sub(1, 5) ~= "unix:" then return nil, "missing the port number" end
     if host == "" then return nil, 'failed to parse host name "": no host' end
+    if host == "unix:" then return nil, 'failed to parse host name "unix:": no path in the unix domain socket' end
     if type(options) ~= "table" then options = {} end
     self.connected = true
     local size, backlog = option_of(n, options, "pool_size", 1), option_of(n, options, "backlog", 0)
@@ -106,11 +113,14 @@ local function pointer_to(session)
     return pointer
 end
 
-function methods:sslhandshake(session, name, verify)
+function methods.sslhandshake(...)
+    local n, self, session, name, verify = select("#", ...), ...
+    counted(n, 1, 5, "ngx.socket sslhandshake: expecting 1 ~ 5 arguments (including the object), but seen %d")
+    local socket = once_connected(self)
     -- Verification against an empty name would accept any certificate.
     if name == "" then return nil, "SSL_set_tlsext_host_name failed" end
     local known = session and sessions[session] or nil
-    local made, why = wait(native.socket_secure(self.socket, name, verify and true or false, session ~= false, known))
+    local made, why = wait(native.socket_secure(socket, name, verify and true or false, session ~= false, known))
     if type(made) == "userdata" then return pointer_to(made) end
     return made, why
 end
@@ -261,12 +271,6 @@ for _, name in ipairs { "keepalive", "keepintvl", "keepcnt", "reuseaddr", "tcp-n
     known[name] = true
 end
 
--- The handle of a socket that was connected once. Its options are gone with the connection.
-local function once_connected(self)
-    if not a_kind(1, "table", self).connected then raise("socket is never created nor connected") end
-    return self.socket
-end
-
 function methods:getoption(option)
     local socket = once_connected(self)
     if option == nil then return nil, 'missing the "option" argument' end
@@ -341,7 +345,19 @@ function methods.getfd(...)
     counted(n, 1, 1, "expecting 1 argument (including the object) but seen %d")
     local socket = connected(self)
     if not socket then return nil, "closed" end
-    return native.socket_descriptor(socket)
+    local fd = native.socket_descriptor(socket)
+    if not fd then return nil, "closed" end
+    return fd
+end
+
+-- OpenSSL has these, rustls has not.
+for name, what in pairs { getsslpointer = "connection", getsslctx = "context" } do
+    methods[name] = function(self)
+        local socket = once_connected(self)
+        if not connected(self) then return nil, "closed" end
+        if not native.socket_is_secured(socket) then return nil, "no ssl " .. what end
+        return nil, "not supported: there is no access to a " .. what .. " of OpenSSL"
+    end
 end
 
 -- The client's connection, which ends with the request.
@@ -358,7 +374,9 @@ end
 
 local body_class = {}
 body_class.__index = body_class
-for _, name in ipairs { "receive", "receiveany", "receiveuntil", "settimeout", "settimeouts" } do
+for _, name in ipairs {
+    "receive", "receiveany", "receiveuntil", "settimeout", "settimeouts", "getfd", "getoption", "setoption",
+} do
     body_class[name] = methods[name]
 end
 
@@ -373,7 +391,7 @@ function ngx.req.socket(...)
     end
     local socket, why = check(native.body_socket())
     if not socket then return nil, why end
-    return setmetatable({ socket = socket }, body_class)
+    return setmetatable({ socket = socket, connected = true }, body_class)
 end
 
 ngx.socket = {}

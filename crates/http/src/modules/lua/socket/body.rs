@@ -1,10 +1,14 @@
 //! The client's body as a socket: `ngx.req.socket`.
 
 use std::cell::{Cell, RefCell};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::{Pattern, Received, Searched, SocketError};
 use crate::body::RequestBodyError;
+use crate::carrier::Conn;
 use crate::request::Request;
 
 /// The socket from which a script reads the request's body.
@@ -12,16 +16,19 @@ pub struct BodySocket {
     /// Bytes of the body that were not received yet.
     unread: RefCell<Vec<u8>>,
     timeout: Cell<Duration>,
+    /// The client's connection, if the request does not share it.
+    conn: RefCell<Option<Rc<Conn>>>,
     /// Whether the script got the end of the body, or an error.
     closed: Cell<bool>,
 }
 
 impl BodySocket {
-    /// A socket with this timeout for more of the body.
-    pub fn new(timeout: Duration) -> BodySocket {
+    /// A socket with this timeout for more of the body, on a connection unless that is shared.
+    pub fn new(timeout: Duration, conn: Option<Rc<Conn>>) -> BodySocket {
         BodySocket {
             unread: RefCell::default(),
             timeout: Cell::new(timeout),
+            conn: RefCell::new(conn),
             closed: Cell::default(),
         }
     }
@@ -35,6 +42,18 @@ impl BodySocket {
     pub fn end(&self) {
         self.closed.set(true);
         self.unread.take();
+        self.conn.take();
+    }
+
+    /// Calls `f` with the descriptor of the client's connection.
+    #[expect(clippy::disallowed_methods, reason = "options of the socket alone")]
+    pub fn with_descriptor<T>(
+        &self,
+        f: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let conn = self.conn.borrow();
+        let conn = conn.as_ref().ok_or(ErrorKind::NotConnected)?;
+        f(conn.wire().socket().as_fd())
     }
 
     /// Whether more may be received.

@@ -5,7 +5,6 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -264,14 +263,6 @@ impl Socket {
     /// The bytes sent.
     pub fn sent(&self) -> u64 {
         self.sent.get()
-    }
-
-    /// The file descriptor.
-    pub fn descriptor(&self) -> Option<i32> {
-        self.connection
-            .borrow()
-            .as_ref()
-            .map(|connection| connection.wire.socket().as_fd().as_raw_fd())
     }
 
     /// How many times the connection was reused.

@@ -3,22 +3,11 @@
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use weir_sys::sockopt::SocketNumber;
 use weir_tls::TlsClient;
 
 use super::Socket;
 
 impl Socket {
-    /// The value of a socket option.
-    pub fn option(&self, option: SocketNumber) -> io::Result<i32> {
-        self.with_descriptor(|socket| option.get(socket))
-    }
-
-    /// Sets a socket option.
-    pub fn set_option(&self, option: SocketNumber, value: i32) -> io::Result<()> {
-        self.with_descriptor(|socket| option.set(socket, value))
-    }
-
     /// Sets the authorities, in DER, that the next handshake trusts.
     pub fn trust(&self, authorities: Option<Vec<Vec<u8>>>) {
         self.trusted.replace(authorities);
@@ -33,7 +22,11 @@ impl Socket {
         }
     }
 
-    fn with_descriptor<T>(&self, f: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
+    /// Calls `f` with the descriptor of the connection.
+    pub fn with_descriptor<T>(
+        &self,
+        f: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
         let connection = self.connection.borrow();
         let connection = connection.as_ref().ok_or(ErrorKind::NotConnected)?;
         f(connection.wire.socket().as_fd())
