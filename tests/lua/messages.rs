@@ -76,6 +76,22 @@ fn a_line_for_stderr_has_no_level_and_is_in_each_log() {
 }
 
 #[test]
+fn functions_say_first_that_the_phase_is_wrong() {
+    let server = server(
+        r#"location = /t { return 200 x; header_filter_by_lua_block {
+               local function refused(f, ...) ngx.log(ngx.WARN, "refused ", select(2, pcall(f, ...))) end
+               refused(ngx.thread.wait, 1)
+               refused(ngx.thread.kill, 1)
+               refused(ngx.run_worker_thread, "none", "module", "f")
+               ngx.log(ngx.WARN, "told ", select(2, ngx.on_abort(function() end)))
+           } }"#,
+    );
+    assert_eq!(server.get("/t").body(), "x");
+    server.wait_log("told lua_check_client_abort is off", 1);
+    assert_eq!(server.logged("API disabled in the context of header_filter_by_lua*"), 3);
+}
+
+#[test]
 fn a_full_pool_is_the_scripts_own_affair() {
     let server = server(
         r#"location = /t { content_by_lua_block {

@@ -51,7 +51,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         })))
     })?;
     natives.add_refusing("on_abort", |_, function: Value| {
-        if !with_abort(|conf, _| conf.check_client_abort)? {
+        if !checks_abort()? {
             return Ok(done(Err("lua_check_client_abort is off")));
         }
         if !function.is_function() {
@@ -71,7 +71,15 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         answer.text().extend_from_slice(phase().name().as_bytes());
         Ok::<_, NgxError>(AnswerKind::Text)
     })?;
+    natives.add_refusing("may_wait", |_, ()| current::may_wait())?;
     threads(natives)
+}
+
+/// `lua_check_client_abort` of the script's location or server.
+fn checks_abort() -> Result<bool, NgxError> {
+    // A filter or a log phase may ask, too.
+    with(|r| CONF.of(r.conf()).check_client_abort)
+        .or_else(|_| with_abort(|conf, _| conf.check_client_abort))
 }
 
 /// Calls `f` with the settings of the script, and the place of its `ngx.on_abort` function.

@@ -27,6 +27,7 @@ type Asked = (mlua::String, mlua::String, mlua::String, MultiValue);
 fn prepare(
     (pool, module, function, values): Asked,
 ) -> Result<Result<YieldRequest, String>, NgxError> {
+    current::may_wait()?;
     let event_loop = LoopState::current().ok_or(NgxError::NoRequest)?;
     let handle = event_loop.handle.clone();
     let Some(pool) = handle.files().pool(&pool.as_bytes()).cloned() else {

@@ -462,6 +462,7 @@ ngx.thread = {
         return thread
     end,
     wait = function(...)
+        check(native.may_wait())
         if select("#", ...) == 0 then raise("at least one coroutine should be specified") end
         for i = 1, select("#", ...) do
             if light[a_thread(i, (select(i, ...)))] == nil then
@@ -482,6 +483,7 @@ ngx.thread = {
         return joined({ ... }, wait(native.join(...)))
     end,
     kill = function(thread)
+        check(native.may_wait())
         if light[a_thread(1, thread)] == nil then return nil, "not user thread" end
         if parents[thread] ~= running() then return nil, "killer not parent" end
         if coroutine.status(thread) == "zombie" then
