@@ -217,7 +217,7 @@ fn a_captured_location_that_fails_has_no_page() {
 fn a_wait_that_fails_is_forgotten() {
     let script = r#"
         local ok, err = pcall(string.gsub, "x", "x", function() ngx.exit(400) end)
-        ngx.say(ok, " ", err:match("attempt.*"))
+        ngx.say(ok, " ", err)
         coroutine.yield()
         ngx.say("goes on")"#;
     assert_eq!(said(script), "false attempt to yield across C-call boundary\ngoes on\n");

@@ -8,6 +8,7 @@ local error, type, pairs, ipairs, tostring, tonumber = error, type, pairs, ipair
 local setmetatable, rawset, rawget, select = setmetatable, rawset, rawget, select
 local concat, insert = table.concat, table.insert
 local yield, resume, create, running = coroutine.yield, coroutine.resume, coroutine.create, coroutine.running
+local isyieldable = coroutine.isyieldable
 local getinfo, traceback, xpcall, unpack = debug.getinfo, debug.traceback, xpcall, unpack
 local getmetatable = getmetatable
 local raise, refuse, counted = native.raise, native.refuse, native.counted
@@ -28,6 +29,8 @@ end
 
 local function wait(refusal)
     if refusal then raise(refusal) end
+    -- Lua's own error would begin with the place of a function in the prelude or of its caller.
+    if not isyieldable() then error("attempt to yield across C-call boundary", 0) end
     return yield(WAIT)
 end
 
