@@ -310,12 +310,13 @@ fn searches_go_on_where_a_context_says() {
         ctx = { pos = 2 } ngx.say(ngx.re.match("abc", "z", "", ctx), ngx.re.find("abc", "z", "", ctx), ctx.pos)
         ctx = { pos = -1 } ngx.say(ngx.re.match("abc", "a", "", ctx)[0], ctx.pos)
         ctx = { pos = 9 } ngx.say(ngx.re.match("abc", "", "", ctx), ctx.pos)
+        ngx.say(select(2, ngx.re.match("abc", "", "", ctx)), " ", select(3, ngx.re.find("abc", "", "a", ctx)))
         local found = {}
         for m in ngx.re.gmatch("aabaa", "a", "a") do table.insert(found, m[0]) end
         ngx.say(table.concat(found), " ", (ngx.re.gsub("aabaa", "a", "x", "a")), " ", (ngx.re.sub("baa", "a", "x", "a")))
         local _, _, err = ngx.re.find("abc", "(a)", "", nil, 5) ngx.say(err)"#;
     let expected = "12:3  +:5  34:8\n1:3 3:5 5:8\nb:3 b:6\n2:3 5:6\na:2\n1:2\n3\nnilnil2\na2\nnil9\n\
-        aa xxbaa baa\nnth out of bound\n";
+        pcre_exec() failed: -33 pcre_exec() failed: -33\naa xxbaa baa\nnth out of bound\n";
     assert_eq!(said(script), expected);
 }
 

@@ -148,6 +148,9 @@ fn kept(number: f64) -> Option<Rc<Pattern>> {
     COMPILED.with_borrow(|compiled| compiled.patterns.get(&(number as u32)).cloned())
 }
 
+/// PCRE2_ERROR_BADOFFSET
+const BAD_OFFSET: i32 = -33;
+
 impl Pattern {
     /// Calls `f` with the first match from `start` on.
     fn search<T>(
@@ -158,7 +161,7 @@ impl Pattern {
     ) -> Result<Option<T>, String> {
         let failed = |code: i32| format!("pcre_exec() failed: {code}");
         if start > subject.len() {
-            return Ok(None);
+            return Err(failed(BAD_OFFSET));
         }
         if let Some(dfa) = &self.dfa {
             let found = operation("regex", || dfa.find(subject, start)).map_err(failed)?;
