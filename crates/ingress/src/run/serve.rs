@@ -35,9 +35,10 @@ const LONGEST_COLLECT: Duration = Duration::from_millis(500);
 /// of the time idle.
 const COLLECT_SHARE: u32 = 4;
 
-/// How long refused objects are left out one by one, and then looked for in groups. Meanwhile
-/// changes wait, and a pod that starts is not ready.
-const LONGEST_SEARCH: Duration = Duration::from_secs(30);
+/// How long refused objects are left out one by one, and how long they are looked for in groups.
+/// Meanwhile changes wait, and a pod that starts is not ready.
+const LONGEST_ONE_BY_ONE: Duration = Duration::from_secs(30);
+const LONGEST_IN_GROUPS: Duration = Duration::from_secs(15);
 
 /// The entry of [`Shared::obstacles`] for a refused key of the ConfigMap.
 const CONFIG_MAP_OBSTACLE: &str = "ConfigMap of the controller";
@@ -285,8 +286,9 @@ impl Server {
         }
         let searched = self.refusals.searches();
         let statuses = &offer.made.statuses;
+        let longest = if searched { LONGEST_IN_GROUPS } else { LONGEST_ONE_BY_ONE };
         // What an earlier process sent is not taken away in groups.
-        let left_out = match search.begin.elapsed() > LONGEST_SEARCH && !unknown {
+        let left_out = match search.begin.elapsed() > longest && !unknown {
             true => self.refusals.give_up(kept, statuses, owner, why),
             false => self.refusals.leave_out(kept, statuses, owner, why),
         };
