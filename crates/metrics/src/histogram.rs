@@ -11,7 +11,8 @@ pub(crate) const WORDS: usize = BUCKETS + 2;
 pub(crate) const COUNT: usize = BUCKETS;
 pub(crate) const SUM: usize = BUCKETS + 1;
 
-/// The powers of two that have buckets. The longest, 2^27 microseconds, is about two minutes.
+/// The powers of two that have buckets. The last bucket begins at about eight minutes, and has all
+/// longer times as well.
 const POWERS: usize = 28;
 
 /// The bucket of a time.
@@ -97,10 +98,10 @@ impl Times {
     }
 
     /// For each power of two of microseconds: the power, and how many values are below it. For
-    /// formats with cumulative buckets.
+    /// formats with cumulative buckets. The last bucket has no end, so it is in no step.
     pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> {
         let mut seen = 0u64;
-        self.buckets.chunks(4).enumerate().map(move |(i, four)| {
+        self.buckets.chunks(4).take(POWERS - 1).enumerate().map(move |(i, four)| {
             seen = seen.saturating_add(total(four));
             (end(4 * i + 3), seen)
         })
@@ -124,6 +125,17 @@ mod tests {
             assert!(at == 0 || micros >= end(at - 1), "{micros}");
         }
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn no_step_has_a_time_beyond_it() {
+        let hours = [300_000_000, 600_000_000, 7_200_000_000, u64::MAX];
+        for micros in hours.into_iter().chain((0..40).map(|power| 1 << power)) {
+            let mut times = Times::default();
+            (times.buckets[bucket(micros)], times.count) = (1, 1);
+            let wrong = times.steps().find(|(end, n)| (*n == 1) != (micros < *end));
+            assert_eq!(wrong, None, "{micros}");
+        }
     }
 
     #[test]
