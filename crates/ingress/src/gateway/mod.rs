@@ -38,6 +38,13 @@ pub use status::{Condition, GatewayPort, GatewayStatus, ListenerStatus, ParentSt
 use crate::report::ObjectId;
 use crate::translate::{OfIngresses, Servers, Work, line};
 
+/// What belongs to a route, of a list in the order of the routes. `number` says whose an item is.
+fn of_route<T>(list: &[T], route: usize, number: fn(&T) -> usize) -> &[T] {
+    let begin = list.partition_point(|one| number(one) < route);
+    let end = list.partition_point(|one| number(one) <= route);
+    list.get(begin..end).unwrap_or_default()
+}
+
 /// Translates all objects of Gateway API, beside the servers of Ingresses.
 pub(crate) fn translate(work: &mut Work<'_>, ingresses: &OfIngresses) -> Servers {
     let mut made = Servers::default();
@@ -53,8 +60,7 @@ pub(crate) fn translate(work: &mut Work<'_>, ingresses: &OfIngresses) -> Servers
     let (mut rules, mut passes) = (Vec::new(), Vec::new());
     for (number, route) in routes.iter_mut().enumerate() {
         let mut own: Vec<ObjectId> = Vec::new();
-        let before = attachments.partition_point(|one| one.route < number);
-        for one in attachments.iter().skip(before).take_while(|one| one.route == number) {
+        for one in of_route(&attachments, number, |one| one.route) {
             let id = &gateways[listeners[one.listener].gateway].id;
             if !own.contains(id) {
                 own.push(id.clone());

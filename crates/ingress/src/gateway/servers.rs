@@ -7,6 +7,7 @@ use weir_conf::Directive;
 use super::entries;
 use super::http3;
 use super::listeners::{Listener, Protocol, Served};
+use super::of_route;
 use super::ports::{Name, Port};
 use super::rules::{Rule, Site};
 use crate::translate::{
@@ -23,9 +24,8 @@ pub(super) struct Plan<'s> {
 
 impl<'s> Plan<'s> {
     /// The rules of a route.
-    fn rules_of(&self, route: usize) -> impl Iterator<Item = &'s Rule<'s>> + use<'s> {
-        let before = self.rules.partition_point(|rule| rule.route < route);
-        self.rules.iter().skip(before).take_while(move |rule| rule.route == route)
+    fn rules_of(&self, route: usize) -> &'s [Rule<'s>] {
+        of_route(self.rules, route, |rule| rule.route)
     }
 }
 
@@ -195,7 +195,7 @@ fn body(work: &mut Work<'_>, plan: &Plan<'_>, name: &Name, site: &Site<'_>) -> V
     let ranks = name.ranks();
     let mut all: Vec<entries::Entry> = Vec::new();
     for (route, rank) in &ranks {
-        let entries = plan.rules_of(*route).flat_map(|rule| &rule.entries);
+        let entries = plan.rules_of(*route).iter().flat_map(|rule| &rule.entries);
         all.extend(entries.map(|entry| entry.of_rank(*rank)));
     }
     entries::sort(&mut all);
