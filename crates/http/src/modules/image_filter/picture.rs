@@ -188,9 +188,12 @@ pub fn change(
 /// nginx, such an image is written anew even if it keeps its size, so that it loses them.
 fn is_full_of_metadata(bytes: &[u8], kind: PictureFormat) -> bool {
     const START_OF_SCAN: u8 = 0xda;
+    if kind != PictureFormat::Jpeg {
+        return false;
+    }
     let (mut rest, mut metadata) = (bytes.get(2..).unwrap_or_default(), 0);
     while let [0xff, marker, high, low, ..] = *rest {
-        if kind != PictureFormat::Jpeg || marker == START_OF_SCAN {
+        if marker == START_OF_SCAN {
             break;
         }
         if marker == 0xff {
