@@ -127,7 +127,7 @@ fn a_client_that_leaves_is_not_answered() {
     assert!(weir_testkit::until(&server.dir().file("logs"), told), "{}", log());
 }
 
-/// The answer would be kept, so the server that was asked may finish it. If that fails, nobody waits for another one.
+/// The answer would be kept, so the server that was asked may finish it. If that fails, no other one is asked.
 #[test]
 fn for_a_client_that_has_left_no_other_server_is_asked() {
     let (sender, news) = channel();
