@@ -165,6 +165,16 @@ fn a_request_that_waits_for_its_fields_is_given_up_by_a_reset() {
     });
 }
 
+/// Sends these bytes on a new stream, which is reset once the server has read them. Returns the direction of the answer.
+async fn given_up(connection: &Connection, bytes: &[u8]) -> RecvStream {
+    let (mut send, answer) = connection.open_bi().await.unwrap();
+    send.write_all(bytes).await.unwrap();
+    // The server has read them once it has answered what came behind them.
+    request(connection, &get("/", &[])).await.read_to_end(1 << 16).await.unwrap();
+    send.reset(CANCELLED).unwrap();
+    answer
+}
+
 /// As with nginx, a head that waits for its fields is answered when the client gives it up.
 #[test]
 fn a_head_that_is_given_up_while_it_waits_for_its_fields_is_a_bad_request() {
@@ -172,11 +182,7 @@ fn a_head_that_is_given_up_while_it_waits_for_its_fields_is_a_bad_request() {
     run_client(async {
         let endpoint = client(&server, "h3");
         let (connection, _control) = connect(&endpoint, &server).await;
-        let (mut send, mut answer) = connection.open_bi().await.unwrap();
-        send.write_all(&frame(1, &[4, 0, 0xd1, 0xd7, 0xc1])).await.unwrap();
-        // The server has read it once it has answered what came behind it.
-        request(&connection, &get("/", &[])).await.read_to_end(1 << 16).await.unwrap();
-        send.reset(CANCELLED).unwrap();
+        let mut answer = given_up(&connection, &frame(1, &[4, 0, 0xd1, 0xd7, 0xc1])).await;
         let said = answer.read_to_end(1 << 16).await.unwrap();
         assert!(String::from_utf8_lossy(&said).contains("400 Bad Request"), "{said:?}");
     });
@@ -189,12 +195,9 @@ fn a_request_that_waits_for_its_trailers_is_given_up_by_a_reset() {
     run_client(async {
         let endpoint = client(&server, "h3");
         let (connection, _control) = connect(&endpoint, &server).await;
-        let (mut send, mut answer) = connection.open_bi().await.unwrap();
         let trailers = frame(1, &[4, 0, 0xd1]);
-        send.write_all(&[get("/", &[]), frame(0, b"body"), trailers].concat()).await.unwrap();
-        // The server has read it once it has answered what came behind it.
-        request(&connection, &get("/", &[])).await.read_to_end(1 << 16).await.unwrap();
-        send.reset(CANCELLED).unwrap();
+        let whole = [get("/", &[]), frame(0, b"body"), trailers].concat();
+        let mut answer = given_up(&connection, &whole).await;
         let ended = answer.read_to_end(1 << 16).await;
         let by_reset = quinn::ReadToEndError::Read(quinn::ReadError::Reset(CANCELLED));
         assert_eq!(ended, Err(by_reset));
