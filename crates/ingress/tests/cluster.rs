@@ -227,7 +227,10 @@ fn start_with(
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir-ingress"));
     command.env("KUBECONFIG", kubeconfig).env_remove("POD_NAME").arg("run");
     command.arg("--base").arg(base).args(["--weir", &weir(dir, taken)]).args(own);
-    command.arg("--state").arg(dir.file("state")).args(["--lease", "own/lease"]).args(more);
+    command.arg("--state").arg(dir.file("state")).args(["--lease", "own/lease"]);
+    // No load balancer has to see first that it ends.
+    let drain: &[&str] = if more.contains(&"--drain") { &[] } else { &["--drain", "0"] };
+    command.args(drain).args(more);
     (Process::start(&mut command), told)
 }
 
