@@ -235,7 +235,7 @@ fn endless(server: &Server) -> Client {
 }
 
 #[test]
-fn each_fault_is_named_while_it_lasts() {
+fn servers_behind_that_fail_are_named_while_they_do() {
     let mut site = Site::new();
     let mut behind = Behind::new(site.server.port_at(1));
     site.is_green();
@@ -266,6 +266,13 @@ fn each_fault_is_named_while_it_lasts() {
     let slow = Behind::new(site.server.port_at(2));
     site.is_green();
     drop(slow);
+}
+
+#[test]
+fn faults_of_logs_names_and_limits_are_named_while_they_last() {
+    let mut site = Site::new();
+    let _behind = Behind::new(site.server.port_at(1));
+    site.is_green();
 
     // The disk of a log is full.
     site.asked = "/full";
@@ -298,6 +305,13 @@ fn each_fault_is_named_while_it_lasts() {
     site.finds("uneven_loops", "yellow", " % of the time, the mean of 2 loops is ");
     stop.store(true, SeqCst);
     work.join().unwrap();
+    site.is_green();
+}
+
+#[test]
+fn faults_of_processes_are_named_while_they_last() {
+    let site = Site::new();
+    let _behind = Behind::new(site.server.port_at(1));
     site.is_green();
 
     // A script does not end. Workers have another user.
