@@ -92,6 +92,29 @@ fn a_request_of_early_data_may_be_the_last() {
     });
 }
 
+/// RFC 9204, section 2.2.2.2: the client's encoder learns that the section of such a request is not read.
+#[test]
+fn a_request_behind_the_last_is_cancelled_in_the_table() {
+    let server = start("", "keepalive_requests 1; location / { return 200; }");
+    run_client(async {
+        let endpoint = client(&server, "h3");
+        let (connection, _control) = connect(&endpoint, &server).await;
+        request(&connection, &get("/", &[])).await.read_to_end(1 << 16).await.unwrap();
+        assert!(request(&connection, &get("/", &[])).await.read_to_end(1 << 16).await.is_err());
+        let cancelled = [3, 0x44];
+        let mut said = Vec::new();
+        while !said.starts_with(&[3]) {
+            let mut own = connection.accept_uni().await.unwrap();
+            said = own.read_chunk(2, true).await.unwrap().unwrap().bytes.to_vec();
+            while said.starts_with(&[3]) && said.len() < cancelled.len() {
+                let rest = own.read_chunk(1, true).await.unwrap().unwrap();
+                said.extend_from_slice(&rest.bytes);
+            }
+        }
+        assert_eq!(said, cancelled);
+    });
+}
+
 /// Its client makes another one for the next. The host is known from `:authority`.
 #[test]
 fn a_connection_that_is_not_kept_has_one_request() {

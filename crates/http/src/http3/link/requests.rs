@@ -82,6 +82,7 @@ impl Link {
             }
             if self.goaway_sent.get() {
                 self.quic.stop(id, ErrorCode::RequestRejected as u64);
+                self.cancel_in_decoder(id);
                 self.quic.reset(id, ErrorCode::RequestRejected as u64);
                 continue;
             }
