@@ -30,9 +30,8 @@ fn lab(dir: &Dir, names: &[&str]) -> String {
 #[test]
 fn the_summary_is_json() {
     let server = Server::start(WEIR, HELLO);
-    let route = format!("127.0.0.1:{}", server.port());
-    let output =
-        run(WEIR, ["bench", "-n", "200", "-c", "4", "--json", "-r", &route, "http://a.a/"]);
+    let url = format!("http://a.a:{}/", server.port());
+    let output = run(WEIR, ["bench", "-n", "200", "-c", "4", "--json", "-r", "127.0.0.1", &url]);
     let text = stdout(&output);
     assert!(text.starts_with("{\"requests\": 200, \"errors\": 0, "), "{text}");
     assert!(text.contains("\"statuses\": {\"200\": 200}"), "{text}");

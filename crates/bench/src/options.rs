@@ -51,7 +51,7 @@ pub struct Options {
     /// A connection for each request
     #[arg(long, conflicts_with_all = ["keepalive", "pipeline"])]
     close: bool,
-    /// Connect here whatever the URL says: host:port, or unix:/path
+    /// Connect here whatever the URL says: host:port, or unix:/path [default port: the first URL's]
     #[arg(short, long, value_name = "ADDRESS")]
     route: Option<String>,
     /// Requests a second, due on time: an open loop
@@ -194,8 +194,9 @@ impl Options {
         if self.streams.is_some() && !self.http2 && !self.http3 {
             return Err(PlanError::Streams);
         }
-        let to = self.route.as_deref().map(route).transpose()?;
         let urls = self.all_urls()?;
+        let port = urls.first().map_or(80, |url| url.port);
+        let to = self.route.as_deref().map(|text| route(text, port)).transpose()?;
         let secure = urls.iter().any(|url| url.secure).then(|| self.secure()).transpose()?;
         let mut plan = LoadPlan::new(&urls, &self.shape()?, to.as_ref(), secure.as_ref())
             .map_err(PlanError::Resolve)?;
@@ -286,7 +287,7 @@ fn is_header(line: &str) -> bool {
         && !line.bytes().any(|b| b == b'\r' || b == b'\n')
 }
 
-fn route(text: &str) -> Result<SocketAddrAny, PlanError> {
+fn route(text: &str, default_port: u16) -> Result<SocketAddrAny, PlanError> {
     let address = match text.strip_prefix("unix:") {
         Some(path) => {
             rustix::net::SocketAddrUnix::new(path).map(Into::into).map_err(io::Error::from)
@@ -294,7 +295,7 @@ fn route(text: &str) -> Result<SocketAddrAny, PlanError> {
         None => {
             let (host, port) =
                 host_and_port(text).map_err(|e| PlanError::Route(text.to_owned(), e))?;
-            resolve(&host, port.unwrap_or(80))
+            resolve(&host, port.unwrap_or(default_port))
         }
     };
     address.map_err(|e| PlanError::RouteAddress(text.to_owned(), e))

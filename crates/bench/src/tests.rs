@@ -296,6 +296,16 @@ fn reports_have_their_figures() {
 }
 
 #[test]
+fn what_was_never_measured_is_null() {
+    let gone = server(drop);
+    let summary = json(&outcome(&plan(gone, 3, 1)));
+    assert!(
+        summary.contains("\"latency_ms\": null, ") && summary.contains("\"first_byte_ms\": null, "),
+        "{summary}"
+    );
+}
+
+#[test]
 fn rates_count_over_the_planned_duration() {
     // The only request is answered at once, so the run is shorter than its planned duration.
     let mut open = plan(answers(OK), u64::MAX, 2);

@@ -37,8 +37,14 @@ pub fn json(run: &RunOutcome) -> String {
     out
 }
 
+/// Without answers there is no latency: 0 would be the best one.
+const NONE: &str = "null";
+
 fn latency(run: &RunOutcome) -> String {
     let (tally, all) = (&run.tally, &run.tally.log2);
+    if tally.requests() == 0 {
+        return NONE.to_owned();
+    }
     let mut out = String::from("{");
     field(&mut out, "min", number(all.min()));
     let shares = [
@@ -57,6 +63,9 @@ fn latency(run: &RunOutcome) -> String {
 }
 
 fn times(times: &Histogram<u64>) -> String {
+    if times.is_empty() {
+        return NONE.to_owned();
+    }
     let ms = |p: f64| number(times.value_at_percentile(p) as f64 / 1e6);
     let mut out = String::from("{");
     field(&mut out, "p50", ms(50.0));
