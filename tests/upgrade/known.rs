@@ -388,14 +388,19 @@ impl World {
 
 #[test]
 fn a_reload_knows_what_was_known() {
-    for source in [Source::Up, Source::Slow, Source::Dead] {
-        generation(false, source);
-    }
+    generations(false);
 }
 
 #[test]
 fn an_upgrade_keeps_what_it_promises() {
-    for source in [Source::Up, Source::Slow, Source::Dead] {
-        generation(true, source);
-    }
+    generations(true);
+}
+
+/// Each is mostly one wait after another, so that they take their time at once.
+fn generations(upgrades: bool) {
+    thread::scope(|scope| {
+        for source in [Source::Up, Source::Slow, Source::Dead] {
+            scope.spawn(move || generation(upgrades, source));
+        }
+    });
 }
