@@ -176,7 +176,9 @@ impl Server {
     /// Waits until a file in the directory contains `text` at least `times` times.
     pub fn wait_file(&self, name: &str, text: &str, times: usize) {
         let read = || self.dir.read(name);
-        let said = until(self.dir.path(), || read().matches(text).count() >= times);
+        let file = self.dir.file(name);
+        let parent = file.parent().unwrap_or(self.dir.path());
+        let said = until(parent, || read().matches(text).count() >= times);
         assert!(said, "{name} does not say {text:?} {times} times:\n{}", read());
     }
 
