@@ -32,7 +32,17 @@ pub fn headers(fields: &[(&str, &str)]) -> Vec<u8> {
             long => section.extend_from_slice(&[0x27, long - 7]),
         }
         section.extend_from_slice(name.as_bytes());
-        section.push(value.len() as u8);
+        match value.len() {
+            short @ 0..127 => section.push(short as u8),
+            long => {
+                let rest = long - 127;
+                section.extend_from_slice(&[
+                    127,
+                    rest as u8 | 0x80,
+                    u8::try_from(rest >> 7).unwrap(),
+                ]);
+            }
+        }
         section.extend_from_slice(value.as_bytes());
     }
     frame(1, &section)
@@ -157,6 +167,21 @@ fn a_field_without_a_name_ends_its_request_alone() {
     });
     server.wait_file("seen.log", " h3 400 /nameless ", 1);
     server.wait_file("seen.log", " h3 200 /whole ", 1);
+}
+
+#[test]
+fn a_path_that_is_too_long_is_not_taken_for_a_missing_one() {
+    let server = start("", "return 200 here;");
+    let long = format!("/{}", "a".repeat(9000));
+    run_client(async {
+        let endpoint = client(&server, "h3");
+        let (connection, _settings) = connect(&endpoint, &server).await;
+        let (answer, code) = rest(request(&connection, &get(&long, &[])).await).await;
+        let page = String::from_utf8_lossy(&answer).into_owned();
+        assert!(page.contains("400 Request Header Or Cookie Too Large"), "{page}");
+        assert_eq!(code, None);
+    });
+    server.wait_log("client sent too large header while reading client request", 1);
 }
 
 /// As over HTTP/1, the first bytes count, not the last.

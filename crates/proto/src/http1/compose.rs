@@ -243,6 +243,11 @@ impl Composer {
         }
     }
 
+    /// Makes [`Composer::finish`] fail, for a block of which not all fields arrive here. The error of an earlier field stays.
+    pub fn fail(&mut self, fault: ComposeError) {
+        self.fault.get_or_insert(fault);
+    }
+
     /// Ends the block. With `ended`, no body follows. Prepares for the next head.
     pub fn finish(&mut self, ended: bool, to: &mut HeadDraft<'_>) -> Result<(), ComposeError> {
         let result = match self.fault.take() {

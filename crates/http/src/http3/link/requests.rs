@@ -134,7 +134,8 @@ impl Link {
                 composer.field(name, value, &mut draft)
             });
         match decoded {
-            Ok(Decoded::Whole | Decoded::TooLarge) => {}
+            Ok(Decoded::Whole) => {}
+            Ok(Decoded::TooLarge) => composer.fail(ComposeError::TooLarge),
             Ok(Decoded::Blocked(_)) => {
                 self.event_loop().give_scratch(scratch);
                 return Ok(false);
@@ -146,10 +147,7 @@ impl Link {
         }
         let len = stream.parsed_bytes();
         let ended = stream.read_end();
-        let verdict = match composer.finish(ended, &mut draft) {
-            Ok(()) if decoded == Ok(Decoded::TooLarge) => Err(ComposeError::TooLarge),
-            verdict => verdict,
-        };
+        let verdict = composer.finish(ended, &mut draft);
         drop(composer);
         let announced = draft.parser.head().content_length.filter(|_| verdict.is_ok());
         stream.begin(announced);
