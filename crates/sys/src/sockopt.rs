@@ -9,6 +9,11 @@ pub fn set_defer_accept(socket: BorrowedFd<'_>, seconds: i32) -> io::Result<()> 
     set_tcp(socket, libc::TCP_DEFER_ACCEPT, seconds)
 }
 
+/// Whether the kernel keeps connections back: see [`set_defer_accept`].
+pub fn is_accept_deferred(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(get(socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT)? != 0)
+}
+
 /// Allows `queue` connections with data in their SYN and an unfinished handshake. TCP_FASTOPEN.
 pub fn set_fast_open(socket: BorrowedFd<'_>, queue: i32) -> io::Result<()> {
     set_tcp(socket, libc::TCP_FASTOPEN, queue)
@@ -163,24 +168,28 @@ impl SocketNumber {
     /// The value in the kernel.
     pub fn get(self, socket: BorrowedFd<'_>) -> io::Result<i32> {
         let (level, option) = self.place();
-        let mut value = 0i32;
-        let mut length = size_of::<i32>() as libc::socklen_t;
-        // SAFETY: the kernel writes as many bytes at the most as `length` says, which is the size of the number.
-        let r = unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                level,
-                option,
-                (&raw mut value).cast(),
-                &raw mut length,
-            )
-        };
-        if r == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+        get(socket, level, option)
     }
 }
 
 fn set_tcp(socket: BorrowedFd<'_>, option: i32, value: i32) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, option, &value)
+}
+
+fn get(socket: BorrowedFd<'_>, level: i32, option: i32) -> io::Result<i32> {
+    let mut value = 0i32;
+    let mut length = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the kernel writes as many bytes at the most as `length` says, which is the size of the number.
+    let r = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    if r == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Sets an option. `value` is a plain C value of the option's type.
@@ -211,8 +220,10 @@ mod tests {
     #[test]
     fn a_listening_socket_takes_them() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        set_defer_accept(socket.as_fd(), 1).unwrap();
-        set_defer_accept(socket.as_fd(), 0).unwrap();
+        for deferred in [true, false] {
+            set_defer_accept(socket.as_fd(), deferred.into()).unwrap();
+            assert_eq!(is_accept_deferred(socket.as_fd()).unwrap(), deferred);
+        }
         set_fast_open(socket.as_fd(), 8).unwrap();
     }
 

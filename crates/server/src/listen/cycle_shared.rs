@@ -127,7 +127,7 @@ impl CycleShared {
 
     /// Whether the next cycle does not keep this socket, and whether it keeps others of its
     /// address.
-    pub(super) fn is_left(&self, number: usize, copy: usize) -> (bool, bool) {
+    pub fn is_left(&self, number: usize, copy: usize) -> (bool, bool) {
         match self.left.get(number).map_or(0, |word| word.load(SeqCst)) {
             0 => (false, true),
             kept => (copy as u64 + 1 >= kept, kept > 1),

@@ -1,7 +1,8 @@
 //! The listening sockets. The master opens them and keeps them across reloads.
 //!
 //! A socket belongs to its address. A new configuration that listens on the same address keeps the
-//! socket and its accept queue. Options that have changed are set again.
+//! socket and its accept queue. Options that have changed are set again. For `multipath`, which is
+//! another protocol, a new socket is opened.
 //!
 //! A UDP port has a socket for each loop, with or without `reuseport`. The kernel delivers all
 //! datagrams of a client to the same socket. So a session belongs to its loop, and loops need not
@@ -26,7 +27,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::Timespec;
-use rustix::net::{SocketType, sockopt};
 use weir_log::{Cause, Log, log};
 use weir_sys::sockopt::{IdSteering, steer_by_id, unsteer};
 use weir_sys::steering::SocketArray;
@@ -57,6 +57,8 @@ pub struct ListenSockets {
     /// The list of the program, and how many of the sockets are in it. A socket can be in one list
     /// only, so the list is kept.
     list: Option<(Arc<SocketArray>, usize)>,
+    /// The sockets are opened while others of another protocol are open at the address.
+    replaces: bool,
 }
 
 /// All listening addresses of a configuration, in the order of the sites' lists.
@@ -87,6 +89,7 @@ impl ListenSockets {
             shares_first: false,
             steered: false,
             list: None,
+            replaces: false,
         }
     }
 
@@ -138,9 +141,16 @@ impl Sockets {
     ) -> Result<Sockets, SocketsFailed> {
         let mut list: Vec<ListenSockets> = Vec::with_capacity(listens.len());
         for listen in listens {
-            let before = old.find(listen);
-            let mut kept = before.map(|socket| socket.copies.clone()).unwrap_or_default();
             let wanted = copies(listen).max(1);
+            // A socket keeps its protocol. For another one, new sockets are opened beside it.
+            let (before, replaced) = match old.find(listen) {
+                Some(other) if other.listen.multipath != listen.multipath => (None, Some(other)),
+                before => (before, None),
+            };
+            if let Some(replaced) = replaced {
+                share_ports(&replaced.listen, &replaced.copies, log);
+            }
+            let mut kept = before.map(|socket| socket.copies.clone()).unwrap_or_default();
             if wanted > 1 && kept.len() < wanted {
                 share_ports(listen, &kept, log);
             }
@@ -149,6 +159,7 @@ impl Sockets {
             let in_list = in_list.map(|(list, n)| (list, n.min(kept.len())));
             list.push(ListenSockets {
                 list: in_list,
+                replaces: replaced.is_some(),
                 ..ListenSockets::new(listen.clone(), kept, wanted)
             });
         }
@@ -196,13 +207,12 @@ impl Sockets {
         self.list.iter().find(|socket| socket.listen.place() == listen.place())
     }
 
-    /// Sockets that another program left, by their addresses. Their options are unknown.
+    /// Sockets that another program left, by their addresses.
     pub fn inherited(left: Vec<OwnedFd>, log: &Log) -> Sockets {
         let mut sockets = Sockets::default();
         for fd in left {
-            let udp = sockopt::socket_type(&fd) == Ok(SocketType::DGRAM);
-            match rustix::net::getsockname(&fd) {
-                Ok(name) => sockets.add(open::unknown(Address::from_any(Some(name)), udp), fd),
+            match open::settings(&fd) {
+                Ok(listen) => sockets.add(listen, fd),
                 Err(e) => {
                     let cause = Cause(&e.into()).to_string();
                     log!(
@@ -316,7 +326,7 @@ impl Sockets {
                     // If another server has the port, an error is reported, as with TCP. Not if the
                     // configuration allows sharing.
                     let alone = listen.udp && !listen.reuseport && first;
-                    let share = if listen.udp { !alone } else { wanted > 1 };
+                    let share = if listen.udp { !alone } else { wanted > 1 || socket.replaces };
                     let attempt = (purpose, round > 0);
                     let mut opened = open((listen, number), share, attempt, log)?;
                     // No other server has the port. Linux shares a port that was bound alone if it
@@ -347,9 +357,11 @@ impl Sockets {
     /// the option.
     fn configure(&self, old: &Sockets, log: &Log) {
         for socket in &self.list {
-            let before = old.find(&socket.listen).map(|s| &s.listen);
+            let before = old.find(&socket.listen);
             for fd in &socket.copies {
-                configure(fd.as_fd(), &socket.listen, before, log);
+                let before =
+                    before.filter(|old| old.copies.iter().any(|copy| Arc::ptr_eq(copy, fd)));
+                configure(fd.as_fd(), &socket.listen, before.map(|old| &old.listen), log);
             }
         }
     }

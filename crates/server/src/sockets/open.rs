@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -11,8 +11,9 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, Protocol, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use weir_log::{Cause, Log, log};
 use weir_sys::guarded;
+use weir_sys::sockopt::is_accept_deferred;
 use weir_values::Address;
-use weir_values::listen::Listen;
+use weir_values::listen::{Deferred, Listen};
 
 use super::holder::held_by;
 use super::{Purpose, SocketsFailed};
@@ -149,10 +150,16 @@ pub fn unlink(path: &Path, log: &Log) {
     }
 }
 
-/// The settings of a socket that was opened elsewhere, of which only the address and type are
-/// known.
-pub fn unknown(address: Address, udp: bool) -> Listen {
-    Listen { backlog: 0, udp, ..Listen::new(address) }
+/// The settings of a socket that was opened elsewhere, as far as a reload needs them.
+pub fn settings(fd: &OwnedFd) -> rustix::io::Result<Listen> {
+    let address = Address::from_any(Some(rustix::net::getsockname(fd)?));
+    let udp = sockopt::socket_type(fd) == Ok(SocketType::DGRAM);
+    let mut listen = Listen { backlog: 0, udp, ..Listen::new(address) };
+    listen.multipath = sockopt::socket_protocol(fd) == Ok(Some(rustix::net::ipproto::MPTCP));
+    if !udp && is_accept_deferred(fd.as_fd()).is_ok_and(|deferred| deferred) {
+        listen.deferred = Deferred::On;
+    }
+    Ok(listen)
 }
 
 /// The backlog as the kernel takes it.

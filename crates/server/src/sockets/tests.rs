@@ -1,18 +1,30 @@
 use super::*;
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::slice::from_ref;
 
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::{ipproto, sockopt};
 use weir_balance::SocketLayout;
 use weir_log::{Level, OpenLogs, Sink};
+use weir_sys::sockopt::is_accept_deferred;
+use weir_values::listen::Deferred;
 
 fn any_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 fn listen(address: Address) -> Listen {
-    Listen { backlog: 16, ..open::unknown(address, false) }
+    Listen { backlog: 16, ..Listen::new(address) }
+}
+
+fn inet(listen: &Listen) -> SocketAddr {
+    match &listen.address {
+        Address::Inet(inet) => *inet,
+        other => panic!("{other}"),
+    }
 }
 
 fn fds(sockets: &Sockets) -> Vec<Vec<i32>> {
@@ -36,6 +48,55 @@ fn an_address_keeps_its_socket() {
     assert_eq!(fds(&more)[0][0], fds(&first)[0][0]);
     let fewer = open(&[a], 1, &more);
     assert_eq!(fds(&fewer)[0], fds(&first)[0]);
+}
+
+/// A socket cannot change its protocol, so a new one takes the place of the old one.
+#[test]
+fn another_protocol_gets_another_socket() {
+    let (one, log) = (listen(Address::Inet(any_port())), Log::default());
+    let multipath = Listen { multipath: true, deferred: Deferred::On, ..one.clone() };
+    let open = |listen: &Listen, old: &Sockets| {
+        Sockets::open(from_ref(listen), |_| 1, old, Purpose::Serve, &log).unwrap()
+    };
+    let protocol =
+        |sockets: &Sockets| sockopt::socket_protocol(&sockets.list[0].copies[0]).unwrap();
+    let mut last = open(&one, &Sockets::default());
+    for wanted in [&multipath, &one] {
+        let next = open(wanted, &last);
+        let expected = if wanted.multipath { ipproto::MPTCP } else { ipproto::TCP };
+        assert_eq!(protocol(&next), Some(expected));
+        let cycle_shared = CycleShared::new(1, SocketLayout::SocketEach, &last).unwrap();
+        last.leave_to(&[&next], &cycle_shared, &log);
+        assert_eq!(cycle_shared.is_left(0, 0), (true, false));
+        assert_eq!(fds(&open(wanted, &next)), fds(&next));
+        last = next;
+        let mut ready = [PollFd::new(&last.list[0].copies[0], PollFlags::IN)];
+        let mut client = TcpStream::connect(inet(&one)).unwrap();
+        client.write_all(b"x").unwrap();
+        rustix::event::poll(&mut ready, None).unwrap();
+    }
+}
+
+#[test]
+fn further_sockets_of_an_address_keep_connections_back_too() {
+    let (mut one, log) = (listen(Address::Inet(any_port())), Log::default());
+    one.deferred = Deferred::On;
+    let open = |listen: &Listen, copies: usize, old: &Sockets| {
+        Sockets::open(from_ref(listen), |_| copies, old, Purpose::Serve, &log).unwrap()
+    };
+    let deferred = |sockets: &Sockets| {
+        let copies = sockets.list[0].copies.iter();
+        copies.map(|fd| is_accept_deferred(fd.as_fd()).unwrap()).collect::<Vec<_>>()
+    };
+    let first = open(&one, 1, &Sockets::default());
+    let more = open(&one, 3, &first);
+    assert_eq!(deferred(&more), [true; 3]);
+
+    // As another program leaves them.
+    let copies = more.list[0].copies.iter().map(|fd| fd.try_clone().unwrap()).collect();
+    let left = Sockets::inherited(copies, &log);
+    one.deferred = Deferred::Adaptive;
+    assert_eq!(deferred(&open(&one, 3, &left)), [false; 3]);
 }
 
 #[test]
