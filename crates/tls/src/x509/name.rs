@@ -24,15 +24,16 @@ pub fn rfc2253(name: &[u8]) -> String {
     parts.join(",")
 }
 
-/// A name in OpenSSL's old form of one line: `/O=Example/CN=www`. A separator within a value has a backslash before it.
+/// A name in OpenSSL's old form of one line: `/O=Example/CN=www+UID=1`. A separator within a value has a backslash before it.
 pub fn oneline(name: &[u8]) -> String {
     let mut text = String::new();
     let sets = DerReader::new(name);
     for set in sets {
-        let mut attributes = set.inner();
+        let (mut attributes, mut separator) = (set.inner(), '/');
         while let Some((oid, _, value)) = attributes.next().and_then(|v| attribute(v.inner())) {
             let short = short_name(oid).map_or_else(|| dotted(oid), str::to_owned);
-            let _ = write!(text, "/{short}=");
+            let _ = write!(text, "{separator}{short}=");
+            separator = '+';
             for &byte in value {
                 match byte {
                     b'/' | b'+' => text.extend(['\\', byte as char]),
@@ -193,6 +194,7 @@ fn hex_value(tag: u8, value: &[u8]) -> String {
     let mut text = format!("{tag:02X}");
     match value.len() {
         n @ 0..=0x7f => drop(write!(text, "{n:02X}")),
+        n @ 0x80..=0xff => drop(write!(text, "81{n:02X}")),
         n => drop(write!(text, "82{n:04X}")),
     }
     for byte in value {
@@ -201,43 +203,130 @@ fn hex_value(tag: u8, value: &[u8]) -> String {
     text
 }
 
+/// OpenSSL's short name of an attribute's type, for types that names may have.
 fn short_name(oid: &[u8]) -> Option<&'static str> {
-    Some(match oid {
-        [0x55, 4, last] => match last {
-            3 => "CN",
-            4 => "SN",
-            5 => "serialNumber",
-            6 => "C",
-            7 => "L",
-            8 => "ST",
-            9 => "street",
-            10 => "O",
-            11 => "OU",
-            12 => "title",
-            13 => "description",
-            15 => "businessCategory",
-            16 => "postalAddress",
-            17 => "postalCode",
-            20 => "telephoneNumber",
-            41 => "name",
-            42 => "GN",
-            43 => "initials",
-            44 => "generationQualifier",
-            46 => "dnQualifier",
-            65 => "pseudonym",
-            97 => "organizationIdentifier",
-            _ => return None,
-        },
-        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1] => "emailAddress",
-        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 2] => "unstructuredName",
-        [0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1] => "UID",
-        [0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25] => "DC",
-        [0x2b, 6, 1, 4, 1, 0x82, 0x37, 60, 2, 1, 1] => "jurisdictionL",
-        [0x2b, 6, 1, 4, 1, 0x82, 0x37, 60, 2, 1, 2] => "jurisdictionST",
-        [0x2b, 6, 1, 4, 1, 0x82, 0x37, 60, 2, 1, 3] => "jurisdictionC",
-        _ => return None,
-    })
+    let (last, arc) = oid.split_last()?;
+    let (_, names) = ARCS.iter().find(|(prefix, _)| *prefix == arc)?;
+    names.iter().find(|(number, _)| number == last).map(|(_, name)| *name)
 }
+
+/// The numbers of an arc of object identifiers and the short names that OpenSSL has for them.
+type Names = &'static [(u8, &'static str)];
+
+/// Arcs with types of attributes, in their encoding.
+const ARCS: [(&[u8], Names); 7] = [
+    (&[0x55, 4], X520),
+    (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9], PKCS9),
+    (&[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1], COSINE),
+    (
+        &[0x2b, 6, 1, 4, 1, 0x82, 0x37, 60, 2, 1],
+        &[(1, "jurisdictionL"), (2, "jurisdictionST"), (3, "jurisdictionC")],
+    ),
+    (
+        &[0x2b, 6, 1, 5, 5, 7, 9],
+        &[
+            (1, "id-pda-dateOfBirth"),
+            (2, "id-pda-placeOfBirth"),
+            (3, "id-pda-gender"),
+            (4, "id-pda-countryOfCitizenship"),
+            (5, "id-pda-countryOfResidence"),
+        ],
+    ),
+    (&[0x2a, 0x85, 0x03, 100], &[(1, "OGRN"), (3, "SNILS"), (5, "OGRNIP")]),
+    (&[0x2a, 0x85, 0x03, 3, 0x81, 3, 1], &[(1, "INN")]),
+];
+
+/// 2.5.4, ITU-T X.520.
+const X520: Names = &[
+    (3, "CN"),
+    (4, "SN"),
+    (5, "serialNumber"),
+    (6, "C"),
+    (7, "L"),
+    (8, "ST"),
+    (9, "street"),
+    (10, "O"),
+    (11, "OU"),
+    (12, "title"),
+    (13, "description"),
+    (14, "searchGuide"),
+    (15, "businessCategory"),
+    (16, "postalAddress"),
+    (17, "postalCode"),
+    (18, "postOfficeBox"),
+    (19, "physicalDeliveryOfficeName"),
+    (20, "telephoneNumber"),
+    (21, "telexNumber"),
+    (22, "teletexTerminalIdentifier"),
+    (23, "facsimileTelephoneNumber"),
+    (24, "x121Address"),
+    (25, "internationaliSDNNumber"),
+    (26, "registeredAddress"),
+    (27, "destinationIndicator"),
+    (28, "preferredDeliveryMethod"),
+    (31, "member"),
+    (32, "owner"),
+    (33, "roleOccupant"),
+    (34, "seeAlso"),
+    (41, "name"),
+    (42, "GN"),
+    (43, "initials"),
+    (44, "generationQualifier"),
+    (45, "x500UniqueIdentifier"),
+    (46, "dnQualifier"),
+    (49, "distinguishedName"),
+    (50, "uniqueMember"),
+    (51, "houseIdentifier"),
+    (54, "dmdName"),
+    (65, "pseudonym"),
+    (72, "role"),
+    (97, "organizationIdentifier"),
+    (98, "c3"),
+    (99, "n3"),
+    (100, "dnsName"),
+];
+
+/// 1.2.840.113549.1.9, RFC 2985.
+const PKCS9: Names = &[
+    (1, "emailAddress"),
+    (2, "unstructuredName"),
+    (7, "challengePassword"),
+    (8, "unstructuredAddress"),
+    (20, "friendlyName"),
+];
+
+/// 0.9.2342.19200300.100.1, RFC 4524.
+const COSINE: Names = &[
+    (1, "UID"),
+    (3, "mail"),
+    (4, "info"),
+    (5, "favouriteDrink"),
+    (6, "roomNumber"),
+    (8, "userClass"),
+    (9, "host"),
+    (10, "manager"),
+    (11, "documentIdentifier"),
+    (12, "documentTitle"),
+    (13, "documentVersion"),
+    (14, "documentAuthor"),
+    (15, "documentLocation"),
+    (20, "homeTelephoneNumber"),
+    (21, "secretary"),
+    (22, "otherMailbox"),
+    (25, "DC"),
+    (37, "associatedDomain"),
+    (38, "associatedName"),
+    (39, "homePostalAddress"),
+    (40, "personalTitle"),
+    (41, "mobileTelephoneNumber"),
+    (42, "pagerTelephoneNumber"),
+    (43, "friendlyCountryName"),
+    (44, "uid"),
+    (45, "organizationalStatus"),
+    (46, "janetMailbox"),
+    (48, "buildingName"),
+    (56, "documentPublisher"),
+];
 
 #[cfg(test)]
 mod tests {
@@ -267,7 +356,7 @@ mod tests {
         let set = [&[der::SET, two.len() as u8][..], &two].concat();
         let name = [part(10, b"A"), set].concat();
         assert_eq!(rfc2253(&name), "OU=u+CN=m,O=A");
-        assert_eq!(oneline(&name), "/O=A/CN=m/OU=u");
+        assert_eq!(oneline(&name), "/O=A/CN=m+OU=u");
     }
 
     #[test]
@@ -292,6 +381,33 @@ mod tests {
 
     #[test]
     fn unknown_attributes_are_numbers() {
-        assert_eq!(rfc2253(&part(99, b"x")), "2.5.4.99=#0C0178");
+        assert_eq!(rfc2253(&part(110, b"x")), "2.5.4.110=#0C0178");
+        for (len, length) in [(127, "7F"), (128, "8180"), (255, "81FF"), (256, "820100")] {
+            let text = hex_value(0x0c, &vec![b'x'; len]);
+            assert_eq!(text.strip_suffix(&"78".repeat(len)), Some(&*format!("0C{length}")));
+        }
+    }
+
+    #[test]
+    fn types_of_attributes_have_openssls_names() {
+        for (last, name) in
+            [(3, "CN"), (45, "x500UniqueIdentifier"), (72, "role"), (97, "organizationIdentifier")]
+        {
+            assert_eq!(rfc2253(&part(last, b"x")), format!("{name}=x"));
+        }
+        let numbers = |(prefix, names): &(&[u8], Names)| {
+            names.iter().map(|(last, _)| [prefix, &[*last][..]].concat()).collect::<Vec<_>>()
+        };
+        let all: Vec<_> = ARCS.iter().flat_map(numbers).collect();
+        let text = |oid: &Vec<u8>| dotted(oid);
+        for expected in [
+            "1.2.840.113549.1.9.7",
+            "0.9.2342.19200300.100.1.3",
+            "1.2.643.100.3",
+            "1.2.643.3.131.1.1",
+            "1.3.6.1.5.5.7.9.1",
+        ] {
+            assert!(all.iter().map(text).any(|one| one == expected), "{expected}");
+        }
     }
 }
