@@ -96,6 +96,24 @@ fn datagrams_pass_whole_and_the_log_counts_them() {
 }
 
 #[test]
+fn sessions_may_have_the_same_local_port() {
+    let local = UdpSocket::bind("127.0.0.2:0").unwrap().local_addr().unwrap();
+    let lines: Vec<_> = [1, 2]
+        .map(|n| {
+            let to = port_of();
+            format!(
+                "server {{ listen 127.0.0.1:%%PORT{n}%% udp; proxy_bind {local}; proxy_pass 127.0.0.1:{to}; }}"
+            )
+        })
+        .into();
+    let s = stream(&lines.concat());
+    let clients = [1, 2, 1].map(|n| client(s.port_at(n)));
+    for client in &clients {
+        assert_eq!(asked(client, "?"), local.port().to_string());
+    }
+}
+
+#[test]
 fn so_many_datagrams_are_a_session() {
     let to = port_of();
     let lines = "server { listen 127.0.0.1:%%PORT1%% udp; to }

@@ -19,6 +19,12 @@ pub fn set_fast_open(socket: BorrowedFd<'_>, queue: i32) -> io::Result<()> {
     set_tcp(socket, libc::TCP_FASTOPEN, queue)
 }
 
+/// Leaves the choice of a local port to `connect()`, which may take one that connections to other peers
+/// have. IP_BIND_ADDRESS_NO_PORT.
+pub fn set_bind_address_no_port(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, &1i32)
+}
+
 /// Allows binding to addresses that are not this host's. Needs CAP_NET_RAW or CAP_NET_ADMIN.
 /// IP_TRANSPARENT, IPV6_TRANSPARENT.
 pub fn set_transparent(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<()> {

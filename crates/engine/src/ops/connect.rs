@@ -10,7 +10,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, sockopt};
 
-use weir_sys::sockopt::set_transparent;
+use weir_sys::sockopt::{set_bind_address_no_port, set_transparent};
 
 use crate::ready::Ready;
 use crate::seam::{self, Call};
@@ -123,7 +123,37 @@ pub(super) fn socket(
             let errno = |e: io::Error| Errno::from_io_error(&e).unwrap_or(Errno::INVAL);
             set.map_err(|e| Unbound::error(local, errno(e)))?;
         }
+        share_port(&fd, kind, local)?;
         rustix::net::bind(&fd, local).map_err(|errno| Unbound::error(local, errno))?;
     }
     Ok(fd)
+}
+
+/// Lets a socket have the local port of others, as far as their peers differ.
+fn share_port(fd: &OwnedFd, kind: SocketType, local: &SocketAddrAny) -> io::Result<()> {
+    match SocketAddr::try_from(local.clone()).map(|local| local.port()) {
+        // The kernel chooses the port when the peer is known. If it does not have the option, it
+        // chooses at once, and each port serves one peer.
+        Ok(0) => drop(set_bind_address_no_port(fd.as_fd())),
+        // Sessions of several clients may have the same local port.
+        Ok(_) if kind == SocketType::DGRAM => sockopt::set_socket_reuseaddr(fd, true)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_chosen_when_the_peer_is_known() {
+        let peer: SocketAddr =
+            std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let local: SocketAddr = "127.0.0.2:0".parse().unwrap();
+        let how = ConnectOptions { bind: Some(local.into()), ..ConnectOptions::default() };
+        let fd = socket(&peer.into(), SocketType::STREAM, &how).unwrap();
+        let bound = SocketAddr::try_from(rustix::net::getsockname(&fd).unwrap()).unwrap();
+        assert_eq!(bound, local);
+    }
 }
