@@ -2,10 +2,15 @@
 //! none.
 
 use std::fs;
+use std::net::SocketAddr;
 
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use rustix::net::{getpeername, sockopt};
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, pidfd_getfd, pidfd_open, prlimit,
+};
 use weir_testkit::Server;
 
+use super::bodies::certified;
 use super::origin::serve;
 use super::{WEIR, start};
 
@@ -52,6 +57,51 @@ fn a_kept_connection_comes_from_the_address_that_was_asked_for() {
         let (c, d) = (seen(&server, "/c"), seen(&server, "/d"));
         assert_eq!(seen(&server, "/c"), c, "{keepalive}: it is kept");
         assert_eq!(c.1 != d.1, local, "{keepalive} {c:?} {d:?}");
+    }
+}
+
+/// TCP_NODELAY of a worker's connection to this port. `None` if the kernel does not let the test look.
+fn sends_at_once(server: &Server, port: u16) -> Option<bool> {
+    let worker = server.workers()[0];
+    let process = pidfd_open(Pid::from_raw(worker)?, PidfdFlags::empty()).ok()?;
+    let numbers = fs::read_dir(format!("/proc/{worker}/fd"))
+        .ok()?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let mut sockets =
+        numbers.filter_map(|n| pidfd_getfd(&process, n, PidfdGetfdFlags::empty()).ok());
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let socket = sockets.find(|socket| {
+        let peer = getpeername(socket).ok().flatten();
+        peer.and_then(|peer| SocketAddr::try_from(peer).ok()) == Some(address)
+    })?;
+    sockopt::tcp_nodelay(&socket).ok()
+}
+
+/// The server need not answer the end of a handshake, so a request behind it would wait for the
+/// kernel's delayed acknowledgement.
+#[test]
+fn a_request_over_tls_does_not_wait_for_the_end_of_the_handshake() {
+    let conf = "worker_processes 1; user root; events { } http {
+             upstream at_once { server 127.0.0.1:%%PORT1%%; keepalive 1; }
+             upstream later { server 127.0.0.1:%%PORT2%%; keepalive 1; }
+             server {
+                 listen 127.0.0.1:%%PORT1%% ssl; listen 127.0.0.1:%%PORT2%% ssl;
+                 ssl_certificate self.pem; ssl_certificate_key self.key;
+                 return 200 ok;
+             }
+             server {
+                 listen 127.0.0.1:%%PORT%%;
+                 proxy_http_version 1.1; proxy_set_header Connection \"\";
+                 location / { proxy_pass https://at_once; }
+                 location /later { tcp_nodelay off; proxy_pass https://later; }
+             } }";
+    let server = Server::start_in(certified(), WEIR, conf);
+    for (path, n, expected) in [("/", 1, true), ("/later", 2, false)] {
+        assert_eq!(server.get(path).body(), "ok");
+        let Some(found) = sends_at_once(&server, server.port_at(n)) else {
+            return println!("not run: no look at the sockets of another process");
+        };
+        assert_eq!(found, expected, "{path}");
     }
 }
 

@@ -56,6 +56,11 @@ pub async fn handshake(
     let client = secure.client(&r.event_loop.handle, known, peer).await;
     let client = client.map_err(|error| log(r, unsecured(error)))?;
     let until = r.event_loop.handle.now() + passing.connect_within(r);
+    if r.conf().core.tcp_nodelay {
+        // The request follows the end of the handshake, which the server need not answer. The kernel
+        // would hold it back until that is acknowledged.
+        let _ = stream.nodelay(true);
+    }
     if let Some(scripts) = &passing.scripts {
         let with = scripted::Handshake { passing, scripts, stream, until, chosen: secure.chosen };
         return Boxed::new(|| with.go_through(r, client)).await;
