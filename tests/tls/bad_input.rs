@@ -128,6 +128,11 @@ fn failed_handshakes_are_told_in_the_words_that_nginx_logs() {
             server.wait_log(logged, 1);
         }
         server.wait_log("alert unknown ca:SSL alert number 48) while SSL handshaking", 1);
+        // Without a cipher that needs a curve, a client names none.
+        let old = ["-tls1_2", "-cipher", "AES128-SHA"];
+        let said = s_client(&server, &old, GET).unwrap();
+        assert!(said.contains("alert handshake failure"), "{program}: {said}");
+        server.wait_log("no shared cipher", 2);
         // There is nothing to fall back from.
         let newest = ["-tls1_3", "-fallback_scsv", "-quiet"];
         let said = s_client(&server, &newest, GET).unwrap();

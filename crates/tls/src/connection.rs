@@ -5,7 +5,7 @@
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, InsufficientSizeError};
-use rustls::{CommonState, Error, ProtocolVersion, ServerConfig};
+use rustls::{CommonState, Error, PeerIncompatible, ProtocolVersion, ServerConfig};
 
 use std::sync::Arc;
 
@@ -45,6 +45,8 @@ enum Side {
         connection: Box<UnbufferedServerConnection>,
         /// The most plaintext in a record.
         most: usize,
+        /// The client may offer a cipher that this end has.
+        shares_cipher: bool,
     },
     /// A client's end.
     Client(Box<UnbufferedClientConnection>),
@@ -91,7 +93,26 @@ impl TlsConnection {
         // `max_fragment_size` includes the record's header.
         let most = config.max_fragment_size.map_or(MOST_PLAIN, |size| size.saturating_sub(HEAD));
         let connection = Box::new(UnbufferedServerConnection::new(config)?);
-        Ok(Self::new(Side::Server { connection, most }))
+        Ok(Self::new(Side::Server { connection, most, shares_cipher: true }))
+    }
+
+    /// The client offers no cipher that this end has. rustls looks at the curves first, and such a
+    /// client need not name any.
+    pub(crate) fn lacks_cipher(&mut self) {
+        if let Side::Server { shares_cipher, .. } = &mut self.side {
+            *shares_cipher = false;
+        }
+    }
+
+    /// The reason that a failed handshake has in logs.
+    fn reason(&self, error: Error) -> Error {
+        let no_curve = Error::PeerIncompatible(PeerIncompatible::NoKxGroupsInCommon);
+        match self.side {
+            Side::Server { shares_cipher: false, .. } if error == no_curve => {
+                PeerIncompatible::NoCipherSuitesInCommon.into()
+            }
+            _ => error,
+        }
     }
 
     /// The client's end.
@@ -131,7 +152,7 @@ impl TlsConnection {
         if let Side::Open(_) = self.side {
             return self.receive(plain, out);
         }
-        let result = self.drive(plain, out);
+        let result = self.drive(plain, out).map_err(|error| self.reason(error));
         if result == Ok(ConnectionProgress::Open) {
             self.leave_rustls()?;
         }
@@ -182,7 +203,7 @@ impl TlsConnection {
         if !idle || !renews || self.peer_closed {
             return Ok(());
         }
-        let Side::Server { connection, most } = std::mem::replace(&mut self.side, Side::Lost)
+        let Side::Server { connection, most, .. } = std::mem::replace(&mut self.side, Side::Lost)
         else {
             return Ok(());
         };

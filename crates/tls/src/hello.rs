@@ -280,7 +280,12 @@ impl Hello {
         config: Arc<ServerConfig>,
         offload: bool,
     ) -> Result<PendingHandshake, HandshakeError> {
+        let mut own = config.crypto_provider().cipher_suites.iter();
+        let shares_cipher = own.any(|own| self.ciphers.contains(&u16::from(own.suite())));
         let mut connection = TlsConnection::server(config)?;
+        if !shares_cipher {
+            connection.lacks_cipher();
+        }
         connection.incoming = self.bytes;
         Ok(PendingHandshake::new(connection, offload))
     }
