@@ -128,3 +128,20 @@ fn a_place_is_taken_until_the_request_ends() {
     drop(client);
     assert!(ask_until(|| server.get("/x?k=c").status == 404));
 }
+
+#[test]
+fn parts_of_a_page_count_as_one_request() {
+    let http = format!(
+        "{SLOW} limit_conn_zone $arg_k zone=conn:64k;
+         log_format said '$uri $limit_req_status $limit_conn_status';"
+    );
+    let conf = r#"access_log %%DIR%%/log said; default_type text/html;
+        location = /page { ssi on; return 200 '<!--# include virtual="/part?k=a" --> <!--# include virtual="/part?k=a" -->'; }
+        location = /part { limit_req zone=slow; limit_conn conn 1; echo "$limit_req_status $limit_conn_status"; }"#;
+    let server = start(&http, conf);
+    assert_eq!(server.get("/page").body(), "PASSED PASSED\n PASSED PASSED\n");
+    server.wait_file("log", "/page PASSED PASSED\n", 1);
+    // The next request is above the rate.
+    assert!(server.get("/page").body().contains("503 Service Temporarily Unavailable"));
+    server.wait_file("log", "/page REJECTED PASSED\n", 1);
+}

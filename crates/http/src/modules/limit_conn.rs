@@ -68,7 +68,8 @@ const DIRECTIVES: &[Directive] = &[
     ),
 ];
 
-/// The state of a request.
+/// The verdict on a client's request and its subrequests, and the places that are held until all of them have ended. Only the
+/// first of them that has a key is counted.
 static CONTEXT: ContextKey<HeldPlaces> = ContextKey {
     for_subrequest: Some(HeldPlaces::counted),
     survives_redirect: true,
@@ -84,7 +85,7 @@ pub const MODULE: Module = Module {
     directives: DIRECTIVES,
     init: |setup| {
         setup.variables.define("limit_conn_status", |r, out| {
-            CONTEXT.of(&r.contexts).is_some_and(|held| held.write(out))
+            r.family_context(&CONTEXT, |held| held.write(out)).unwrap_or(false)
         });
     },
     finish,
@@ -98,7 +99,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
 /// Counts the request under each limit of the location.
 pub fn handler(r: &mut Request) -> Step {
     let conf = CONF.of(r.conf());
-    if CONTEXT.of(&r.contexts).is_some_and(HeldPlaces::is_decided) {
+    if r.family_context(&CONTEXT, HeldPlaces::is_decided) == Some(true) {
         return Step::Next;
     }
     let how = LimitLogging { log_level: conf.refusal.log_level, dry_run: conf.refusal.dry_run };
@@ -109,7 +110,9 @@ pub fn handler(r: &mut Request) -> Step {
             (held, conf.refusal.refuse(r))
         }
     };
-    CONTEXT.set(&mut r.contexts, held);
+    if held.is_decided() {
+        r.set_family_context(&CONTEXT, held);
+    }
     step
 }
 

@@ -91,5 +91,8 @@ impl Request {
         (self.internal, self.path_changed) = (true, false);
         (self.rewritten_in_place, self.path_below_alias) = (false, false);
         self.contexts.redirected();
+        if let Some(family) = self.family.as_ref().filter(|_| !self.skips_access()) {
+            family.contexts.borrow_mut().redirected();
+        }
     }
 }

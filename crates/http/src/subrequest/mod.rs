@@ -23,6 +23,7 @@ use crate::request::{Request, Scratch};
 
 mod capture;
 mod post_action;
+mod shared;
 
 pub use capture::Capture;
 

@@ -143,7 +143,7 @@ const DIRECTIVES: &[Directive] = &[
     ),
 ];
 
-/// The state of a request.
+/// The verdict on a client's request and its subrequests. Only the first of them that has a key is counted.
 static CONTEXT: ContextKey<Status> = ContextKey {
     for_subrequest: Some(|status| *status),
     survives_redirect: true,
@@ -159,7 +159,7 @@ pub const MODULE: Module = Module {
     directives: DIRECTIVES,
     init: |setup| {
         setup.variables.define("limit_req_status", |r, out| {
-            let name = CONTEXT.of(&r.contexts).copied().map(Status::name);
+            let name = r.family_context(&CONTEXT, |status| status.name());
             out.extend_from_slice(name.unwrap_or_default().as_bytes());
             name.is_some()
         });
@@ -175,7 +175,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
 /// Checks the request against the limits of the location.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     let conf = CONF.of(r.conf());
-    if CONTEXT.of(&r.contexts).is_some() {
+    if r.family_context(&CONTEXT, |_| ()).is_some() {
         return Answer::Now(Step::Next);
     }
     let mut checked = Checked { limits: &conf.limits, keys: Vec::new() };
@@ -187,7 +187,7 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
     };
     let (delay, excess, limit) = checked.count(r, excess, limit);
     if delay == 0 {
-        CONTEXT.set(&mut r.contexts, Status::Passed);
+        r.set_family_context(&CONTEXT, Status::Passed);
         return Answer::Now(Step::Next);
     }
     let dry = if conf.refusal.dry_run { ", dry run" } else { "" };
@@ -197,10 +197,10 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
         format_args!("delaying request{dry}, excess: {whole}.{part:03}, by zone \"{name}\""),
     );
     if conf.refusal.dry_run {
-        CONTEXT.set(&mut r.contexts, Status::DelayedDryRun);
+        r.set_family_context(&CONTEXT, Status::DelayedDryRun);
         return Answer::Now(Step::Next);
     }
-    CONTEXT.set(&mut r.contexts, Status::Delayed);
+    r.set_family_context(&CONTEXT, Status::Delayed);
     r.event_loop.metrics.add(Metric::Delayed, 1);
     Answer::Later(Boxed::new(move || wait(r, Duration::from_millis(delay))))
 }
@@ -215,10 +215,10 @@ fn reject(r: &mut Request, conf: &Conf, refused: Option<(u64, &Limit)>) -> Step 
         );
     }
     if conf.refusal.dry_run {
-        CONTEXT.set(&mut r.contexts, Status::RejectedDryRun);
+        r.set_family_context(&CONTEXT, Status::RejectedDryRun);
         return Step::Next;
     }
-    CONTEXT.set(&mut r.contexts, Status::Rejected);
+    r.set_family_context(&CONTEXT, Status::Rejected);
     conf.refusal.refuse(r)
 }
 
