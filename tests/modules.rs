@@ -186,7 +186,12 @@ fn a_directory_is_listed_in_each_form() {
 
 #[test]
 fn a_client_is_known_again_by_its_cookie() {
-    let s = server("", "userid on; userid_name id; location / { return 200 \"$uid_got\"; }");
+    let conf = r#"userid on; userid_name id; ssi on; ssi_types *; location / { return 200 "$uid_got"; }
+        location /page { return 200 '<!--# include virtual="/part" -->'; }
+        location /part { userid off; return 200 "$uid_got|$uid_set"; }
+        location /old { userid_name old; set $x "$uid_set"; return 404; error_page 404 = /new; }
+        location /new { userid_name new; return 200 "$uid_got"; }"#;
+    let s = server("", conf);
     let mut client = s.connect();
     let first = ask(&mut client, "/", "");
     let cookie = first.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
@@ -194,6 +199,19 @@ fn a_client_is_known_again_by_its_cookie() {
     assert_eq!(again.header("set-cookie"), None);
     assert_eq!(again.body().len(), "id=".len() + 32);
     assert!(ask(&mut client, "/", "Cookie: id=short\r\n").header("set-cookie").is_some());
+    // A part of a page has the identifier of the page, whatever its own settings are.
+    let known = again.body();
+    let part = ask(&mut client, "/page", &format!("Cookie: {cookie}\r\n"));
+    assert_eq!(part.body(), format!("{known}|"));
+    let page = ask(&mut client, "/page", "");
+    let body = page.body();
+    let sent = page.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let got = ask(&mut client, "/", &format!("Cookie: {sent}\r\n")).body();
+    assert_eq!(body, format!("|{got}"));
+    // Another location may have another cookie.
+    let redirected =
+        ask(&mut client, "/old", &format!("Cookie: {cookie}; new={}\r\n", &cookie[3..]));
+    assert_eq!(redirected.body(), known.replace("id=", "new="));
 }
 
 #[test]

@@ -81,8 +81,8 @@ enum CookieExpires {
 /// An identifier. The cookie has its bytes in the machine's order.
 type Uid = [u32; 4];
 
-/// The cookie of a request.
-#[derive(Debug, Default)]
+/// The cookie of a client's request.
+#[derive(Debug, Default, Clone)]
 pub struct UserIdCookie {
     received: Option<Uid>,
     /// The text of the received cookie.
@@ -116,7 +116,7 @@ const DIRECTIVES: &[Directive] = &[
     setting!("userid_mark", CONF.mark, mark, "A letter that marks the cookie as renewed."),
 ];
 
-/// The state of a request.
+/// The state of a client's request, in the contexts of its family: a subrequest has the same identifier.
 static CONTEXT: ContextKey<UserIdCookie> = ContextKey::passing();
 
 /// The module's settings.
@@ -128,7 +128,7 @@ pub const MODULE: Module =
 
 fn init(setup: &mut Setup<'_>) {
     setup.variables.define("uid_got", |r, out| {
-        let conf = CONF.of(r.conf());
+        let conf = CONF.of(r.main_conf());
         if conf.mode == Mode::Off {
             return false;
         }
@@ -136,11 +136,11 @@ fn init(setup: &mut Setup<'_>) {
         write_uid(&conf.name, received, out)
     });
     setup.variables.define("uid_set", |r, out| {
-        let conf = CONF.of(r.conf());
+        let conf = CONF.of(r.main_conf());
         if conf.mode < Mode::V1 {
             return false;
         }
-        let set = cookie_to_set(r).set;
+        let set = cookie_to_set(r, conf).set;
         write_uid(&conf.name, set, out)
     });
     setup.variables.define_changeable("uid_reset", true, |_, _| true);
@@ -171,7 +171,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     if !r.is_main() {
         return Ok(());
     }
-    let state = cookie_to_set(r);
+    let state = cookie_to_set(r, conf);
     let Some(uid) = state.set else { return Ok(()) };
     let mut cookie = conf.name.clone();
     cookie.push(b'=');
@@ -217,16 +217,14 @@ fn bytes(uid: Uid) -> Vec<u8> {
 }
 
 /// The cookie of a request, which is parsed once.
-fn cookie_of(r: &mut Request) -> &mut UserIdCookie {
-    if CONTEXT.of(&r.contexts).is_none() {
-        let state = read(r);
-        CONTEXT.set(&mut r.contexts, state);
-    }
-    CONTEXT.or_insert_with(&mut r.contexts, UserIdCookie::default)
+fn cookie_of(r: &mut Request) -> UserIdCookie {
+    let family = r.family();
+    let mut contexts = family.contexts.borrow_mut();
+    CONTEXT.or_insert_with(&mut contexts, || read(r)).clone()
 }
 
 fn read(r: &Request) -> UserIdCookie {
-    let name = &CONF.of(r.conf()).name;
+    let name = &CONF.of(r.main_conf()).name;
     let mut lines = r.head().all(HeaderId::Cookie).map(|h| h.value.of(&r.buf));
     let found = lines.find_map(|line| Some((uri::list_value(line, name, b';')?, line)));
     let Some((cookie, line)) = found else { return UserIdCookie::default() };
@@ -252,33 +250,33 @@ fn read(r: &Request) -> UserIdCookie {
 
 /// Decides whether to set a cookie. A valid cookie is kept unless it must be reset or lacks the
 /// mark.
-fn cookie_to_set(r: &mut Request) -> &UserIdCookie {
-    let conf = CONF.of(r.conf());
-    let (received, set) = (cookie_of(r).received, cookie_of(r).set);
-    if set.is_some() {
-        return cookie_of(r);
+fn cookie_to_set(r: &mut Request, conf: &Conf) -> UserIdCookie {
+    let mut state = cookie_of(r);
+    if state.set.is_some() {
+        return state;
     }
-    if let Some(uid) = received {
-        let reset = conf.reset.and_then(|id| r.variable_value(id)).unwrap_or_default();
-        if matches!(reset.as_slice(), b"" | b"0") {
-            let state = cookie_of(r);
-            let marked = conf
-                .mark
-                .is_none_or(|mark| state.cookie.get(TEXT..TEXT + 2) == Some(&[mark, b'=']));
-            state.set = (!marked).then_some(uid);
-            return state;
+    state.set = match state.received {
+        Some(uid) if !is_reset(r, conf, uid) => {
+            let marked = |mark| state.cookie.get(TEXT..TEXT + 2) == Some(&[mark, b'=']);
+            (!conf.mark.is_none_or(marked)).then_some(uid)
         }
-        cookie_of(r).reset = true;
-        if reset == b"log" {
-            let name = String::from_utf8_lossy(&conf.name);
-            let text = digits(uid);
-            r.log(Level::Notice, format_args!("userid cookie \"{name}={text}\" was reset"));
+        received => {
+            state.reset = received.is_some();
+            Some(new_uid(r, conf))
         }
-    }
-    let uid = new_uid(r, conf);
-    let state = cookie_of(r);
-    state.set = Some(uid);
+    };
+    CONTEXT.set(&mut r.family().contexts.borrow_mut(), state.clone());
     state
+}
+
+/// Whether `$uid_reset` demands another identifier than the received one.
+fn is_reset(r: &mut Request, conf: &Conf, received: Uid) -> bool {
+    let reset = conf.reset.and_then(|id| r.variable_value(id)).unwrap_or_default();
+    if reset == b"log" {
+        let (name, text) = (String::from_utf8_lossy(&conf.name), digits(received));
+        r.log(Level::Notice, format_args!("userid cookie \"{name}={text}\" was reset"));
+    }
+    !matches!(reset.as_slice(), b"" | b"0")
 }
 
 fn new_uid(r: &Request, conf: &Conf) -> Uid {

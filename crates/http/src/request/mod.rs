@@ -119,6 +119,8 @@ pub struct Request {
     pub limit_rate: Option<u64>,
     /// What makes it a subrequest; `None` for a client's own request.
     pub sub: Option<Box<Sub>>,
+    /// The location of the client's own request, when this subrequest of it began.
+    pub main_location: Option<&'static Location>,
     /// What it shares with its subrequests, once it has or may have some.
     pub family: Option<Rc<Family>>,
     /// This loop's state. It owns the configuration that the other fields borrow from, so it is dropped last.
@@ -193,6 +195,7 @@ impl Request {
             processing: Processing::default(),
             limit_rate: None,
             sub: None,
+            main_location: None,
             family: None,
         }
     }
@@ -246,6 +249,7 @@ impl Request {
             processing,
             limit_rate,
             sub,
+            main_location,
             family,
         } = self;
         drain(buf, read);
@@ -262,7 +266,7 @@ impl Request {
         (*blocked, *limit_rate) = (Duration::ZERO, None);
         *processing = Processing::default();
         *carrier = Carrier::default();
-        (*sub, *family) = (None, None);
+        (*sub, *main_location, *family) = (None, None, None);
     }
 
     /// The request has begun: its connection has one more.

@@ -168,6 +168,7 @@ impl Request {
         sr.number = self.number;
         sr.server = self.server;
         sr.location = self.site.location(self.server.location);
+        sr.main_location = Some(self.main_location.unwrap_or(self.location));
         let mut head = self.head().clone();
         sr.buf = self.buf.get(..head.end as usize).unwrap_or_default().to_vec();
         (head.quoted, head.plus) = (false, false);

@@ -2,8 +2,14 @@
 
 use crate::request::Request;
 use crate::request::contexts::ContextKey;
+use crate::site::settings::LocationConf;
 
 impl Request {
+    /// The settings of the client's own request.
+    pub fn main_conf(&self) -> &'static LocationConf {
+        &self.main_location.unwrap_or(self.location).conf
+    }
+
     /// Reads a context that the client's request and its subrequests share, whichever of them has set it.
     pub fn family_context<T, V>(
         &self,
