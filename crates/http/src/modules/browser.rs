@@ -94,7 +94,7 @@ const DIRECTIVES: &[Directive] = &[
         name: "modern_browser_value",
         help: "The value of `$modern_browser`.",
         set: Set::Simple(|s, d| {
-            CONF.change(&mut s.location).modern_value = word(s.once(d), d)?;
+            CONF.change(&mut s.location).modern_value = word(d);
             Ok(())
         }),
     },
@@ -102,7 +102,7 @@ const DIRECTIVES: &[Directive] = &[
         name: "ancient_browser_value",
         help: "The value of `$ancient_browser`.",
         set: Set::Simple(|s, d| {
-            CONF.change(&mut s.location).ancient_value = word(s.once(d), d)?;
+            CONF.change(&mut s.location).ancient_value = word(d);
             Ok(())
         }),
     },
@@ -236,9 +236,9 @@ fn ancient(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
-fn word(once: Result<(), Error>, d: &Line) -> Result<Vec<u8>, Error> {
-    once?;
-    Ok(d.arg(0).map(|word| word.bytes.clone()).unwrap_or_default())
+/// The value of a line. Of several lines in a block, the last one holds.
+fn word(d: &Line) -> Vec<u8> {
+    d.arg(0).map(|word| word.bytes.clone()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -275,8 +275,16 @@ mod tests {
     }
 
     #[test]
+    fn the_last_value_holds() {
+        let conf = conf("modern_browser_value a; modern_browser_value b;");
+        assert_eq!(conf.modern_value, b"b");
+    }
+
+    #[test]
     fn complaints_are_those_of_nginx() {
         assert_eq!(complaint("modern_browser netcat 1;"), "unknown browser name \"netcat\"");
         assert_eq!(complaint("modern_browser msie 1.x;"), "invalid browser version \"1.x\"");
+        assert_eq!(complaint("modern_browser_value a; modern_browser_value b;"), "");
+        assert_eq!(complaint("ancient_browser_value a; ancient_browser_value b;"), "");
     }
 }
