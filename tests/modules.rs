@@ -220,7 +220,8 @@ fn flags_of_that_cookie_add_up_line_by_line() {
         "",
         "userid on; userid_flags samesite=lax; userid_flags off; userid_flags HttpOnly;
          location / { return 200; } location /own { userid_flags secure; return 200; }
-         location /none { userid_flags off; return 200; }",
+         location /none { userid_flags off; return 200; }
+         location /strict { userid_flags samesite=strict samesite=lax; userid_flags samesite=none; return 200; }",
     );
     let flags = |path: &str| {
         let answer = s.get(path);
@@ -230,6 +231,7 @@ fn flags_of_that_cookie_add_up_line_by_line() {
     assert_eq!(flags("/"), " path=/; httponly; samesite=lax");
     assert_eq!(flags("/own"), " path=/; secure");
     assert_eq!(flags("/none"), " path=/");
+    assert_eq!(flags("/strict"), " path=/; samesite=strict");
 }
 
 #[test]

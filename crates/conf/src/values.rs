@@ -186,7 +186,8 @@ impl Directive {
         self.arg(0).map_or_else(|| Err(self.problem("invalid value")), |w| self.word_of(w, words))
     }
 
-    /// Each argument is one of the words; nginx warns of those that are given twice.
+    /// Each argument is one of the words; nginx warns of those that are given twice, and of a second value for one name
+    /// (`samesite=lax` behind `samesite=strict`).
     fn any_of(
         &self,
         words: &[&'static str],
@@ -195,7 +196,10 @@ impl Directive {
         let mut warnings = Vec::new();
         for arg in &self.args {
             let word = self.word_of(arg, words)?;
-            if given.contains(&word) {
+            let name = word.split_inclusive('=').next().filter(|name| name.ends_with('='));
+            let is_taken =
+                |given: &&str| *given == word || name.is_some_and(|name| given.starts_with(name));
+            if given.iter().any(is_taken) {
                 let message = format!("duplicate value \"{}\"", arg.lossy());
                 warnings.push(self.warning(message).mark(arg.pos));
             }

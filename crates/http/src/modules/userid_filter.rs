@@ -378,10 +378,18 @@ fn flags(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let first = s.first(d);
     let flags = &mut CONF.change(&mut s.location).flags;
     // The lines of a block are combined. `off` adds nothing.
-    let before = if first { Vec::new() } else { std::mem::take(flags) };
-    let said = |name: &str| d.args.iter().any(|w| w.bytes.eq_ignore_ascii_case(name.as_bytes()));
-    let all = FLAGS.iter().filter(|(name, text)| said(name) || before.contains(text));
-    *flags = all.map(|(_, text)| *text).collect();
+    let mut chosen = if first { Vec::new() } else { std::mem::take(flags) };
+    for word in &d.args {
+        let named = FLAGS.iter().find(|(name, _)| word.bytes.eq_ignore_ascii_case(name.as_bytes()));
+        let Some((_, text)) = named else { continue };
+        // Of several values of SameSite, the first one holds.
+        let same_site = |text: &str| text.starts_with("; samesite=");
+        if !(same_site(text) && chosen.iter().any(|text| same_site(text))) {
+            chosen.push(*text);
+        }
+    }
+    let in_order = FLAGS.iter().map(|(_, text)| *text).filter(|text| chosen.contains(text));
+    *flags = in_order.collect();
     Ok(())
 }
 
