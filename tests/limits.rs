@@ -145,3 +145,21 @@ fn parts_of_a_page_count_as_one_request() {
     assert!(server.get("/page").body().contains("503 Service Temporarily Unavailable"));
     server.wait_file("log", "/page REJECTED PASSED\n", 1);
 }
+
+#[test]
+fn a_zone_without_room_for_another_connection_is_told_of() {
+    let http = "limit_conn_zone $arg_k zone=small:32k;";
+    let server = start(http, "location / { limit_conn small 1; echo_sleep 60; echo; }");
+    let held: Vec<_> = (100..220)
+        .map(|n| {
+            let mut client = server.connect();
+            client.send(format!(
+                "GET /?k={} HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                n.to_string().repeat(80)
+            ));
+            client
+        })
+        .collect();
+    server.wait_log("could not allocate node in limit_conn zone \"small\"", 1);
+    drop(held);
+}

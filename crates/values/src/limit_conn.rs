@@ -180,7 +180,13 @@ impl Limits {
                     r.log(how.log_level, text);
                     return HeldPlaces::refused(how);
                 }
-                Err(()) => return HeldPlaces::refused(how),
+                Err(()) => {
+                    let name = limit.zone.name();
+                    let text =
+                        format_args!("could not allocate node in limit_conn zone \"{name}\"");
+                    r.log(Level::Crit, text);
+                    return HeldPlaces::refused(how);
+                }
             }
         }
         Ok(held)
