@@ -171,7 +171,7 @@ fn a_directory_is_listed_in_each_form() {
     std::fs::create_dir_all(s.dir().file("d/sub")).unwrap();
     s.dir().write("d/a&b.txt", "12345");
     s.dir().write("d/.hidden", "");
-    let list = s.get("/d/");
+    let list = s.get("/d/?callback=f()");
     let page = list.body();
     assert_eq!(list.header("Content-Length"), Some(page.len().to_string().as_str()));
     assert!(page.contains("<a href=\"sub/\">sub/</a>"), "{page}");
@@ -181,6 +181,10 @@ fn a_directory_is_listed_in_each_form() {
     assert!(xml.contains(" size=\"5\">a&amp;b.txt</file>\r\n"), "{xml}");
     assert!(s.get("/j/?callback=f").body().contains("f([\r\n{ \"name\":\"sub\""));
     assert_eq!(s.get("/j/?callback=f()").status, 400);
+    // The list in HTML has no use for the callback.
+    let refusal = "client sent invalid callback name: \"f()\"";
+    s.wait_log(refusal, 1);
+    assert_eq!(s.logged(refusal), 1);
     assert_eq!(s.get("/nowhere/").status, 404);
 }
 

@@ -106,11 +106,11 @@ async fn list(r: &mut Request) -> Step {
         Ok(path) => path,
         Err(end) => return end,
     };
-    let callback = match (conf.format, callback(r)) {
-        (Format::Jsonp, Err(())) => return Step::Status(400),
-        (Format::Jsonp, Ok(name)) => name,
-        _ => None,
+    let callback = match conf.format {
+        Format::Jsonp => callback(r),
+        _ => Ok(None),
     };
+    let Ok(callback) = callback else { return Step::Status(400) };
     let mut entries = match directory::entries(r, &path, directory::EntryFilter::USUAL).await {
         Ok(entries) => entries,
         Err(end) => return end,
