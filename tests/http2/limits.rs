@@ -57,6 +57,14 @@ fn heads_that_are_wrong_are_refused_one_by_one() {
     }
     let id = client.get("/");
     assert_eq!(client.answer(id).status(), "200");
+    for method in ["TRACE", "CONNECT"] {
+        let id = client.ask(method, "/", &[], true);
+        assert_eq!(client.answer(id).status(), "405", "{method}");
+        let next = client.get("/");
+        assert_eq!(client.answer(next).status(), "200");
+        // A reset behind the answer would be for an error of the protocol.
+        assert!(!client.ended.contains_key(&id), "{method}");
+    }
 }
 
 /// What the log says of a head without a request line, or with one that leads nowhere.

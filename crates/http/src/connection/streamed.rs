@@ -94,7 +94,7 @@ pub async fn serve(
     r.carrier = Carrier::default();
     event_loop.give_scratch(r.into_scratch());
     Served {
-        malformed: verdict.is_err(),
+        malformed: verdict.is_err_and(|error| error.is_malformed()),
         lingers: core.lingering_close != Linger::Off,
         lingering_time: core.lingering_time,
         lingering_timeout: core.lingering_timeout,

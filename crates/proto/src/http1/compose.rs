@@ -74,6 +74,11 @@ impl ComposeError {
         }
     }
 
+    /// Whether the request breaks the rules of its version (RFC 9113, section 8.1.1). Others are refused by choice.
+    pub fn is_malformed(&self) -> bool {
+        !matches!(self, ComposeError::Connect | ComposeError::Trace | ComposeError::TooLarge)
+    }
+
     /// The text for the error log. `buf` is the text of the head.
     pub fn reason(&self, buf: &[u8], version: Version) -> String {
         match self {
