@@ -588,7 +588,7 @@ fn messages_say_what_was_being_done() {
         ("/charset", "unknown charset \"odd\" to override", head),
         ("/named", "could not find named location \"@none\"", head),
         ("/refused", "could not find named location \"@none\"", "while sending to client"),
-        ("/packed", "inflate() returned 0 on response end", "while sending to client"),
+        ("/packed", "inflate() returned -5 on response end", "while sending to client"),
         ("/missing", "key: \"k\" was not found by memcached", head),
         ("/slices", "invalid range in slice response", head),
         ("/unset", "using uninitialized \"unset\" variable", "while logging request"),

@@ -149,7 +149,7 @@ impl Gunzip {
             }
         }
         if last && !self.between_members {
-            let text = format_args!("inflate() returned 0 on response end{}", r.sending());
+            let text = format_args!("inflate() returned -5 on response end{}", r.sending());
             r.log(Level::Error, text);
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
