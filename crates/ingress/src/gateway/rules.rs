@@ -325,9 +325,13 @@ impl Rule<'_> {
         else {
             return Vec::new();
         };
-        let Some(mut inside) = self.protocol_lines(site, backend) else { return Vec::new() };
+        let Some(mut inside) = self.protocol_lines(site, backend, "proxy") else {
+            return Vec::new();
+        };
         let scheme = if backend.tls.is_some() { "https" } else { "http" };
         inside.extend(headers("proxy_set_header"));
+        // Servers of gRPC may refuse calls without this header.
+        inside.extend(self.is_grpc().then(|| line("proxy_set_header", ["TE", "trailers"])));
         inside.push(line("proxy_pass", [format!("{scheme}://{group}$request_uri").as_str()]));
         let path = self.mirror_name(n);
         let (some, all) = match (&copy.mirror.fraction, copy.mirror.percent) {
@@ -360,11 +364,16 @@ impl Rule<'_> {
         list
     }
 
-    /// The directives of the protocol and of TLS to a backend. `None` if it cannot be verified.
-    fn protocol_lines(&self, site: &Site<'_>, backend: &Backend) -> Option<Vec<Directive>> {
-        let set = if self.is_grpc() { "grpc" } else { "proxy" };
+    /// The directives of the protocol and of TLS to a backend, for `proxy_pass` or `grpc_pass` as
+    /// `set` says. `None` if it cannot be verified.
+    fn protocol_lines(
+        &self,
+        site: &Site<'_>,
+        backend: &Backend,
+        set: &str,
+    ) -> Option<Vec<Directive>> {
         let mut list = Vec::new();
-        if backend.protocol == BackendProtocol::Http2 && !self.is_grpc() {
+        if set == "proxy" && (self.is_grpc() || backend.protocol == BackendProtocol::Http2) {
             list.push(line("proxy_http_version", ["2"]));
         }
         let Some(tls) = &backend.tls else { return Some(list) };
@@ -395,7 +404,7 @@ impl Rule<'_> {
             let wanted = actions.mirrors.iter().any(|mirror| std::ptr::eq(*mirror, copy.mirror));
             if wanted
                 && copy.backend.as_ref().is_ok_and(|backend| {
-                    self.protocol_lines(site, backend).is_some() && backend.has_servers()
+                    self.protocol_lines(site, backend, "proxy").is_some() && backend.has_servers()
                 })
             {
                 list.push(line("mirror", [self.mirror_name(n).as_str()]));
@@ -407,7 +416,7 @@ impl Rule<'_> {
             list.extend(filters::redirect(work, redirect, &at));
             return list;
         }
-        let Some(protocol_lines) = self.protocol_lines(site, backend) else { return refuse() };
+        let Some(protocol_lines) = self.protocol_lines(site, backend, set) else { return refuse() };
         list.extend(protocol_lines);
         let mut extra = actions.headers.clone();
         if let Some(rewrite) = actions.rewrite {

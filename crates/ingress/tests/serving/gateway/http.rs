@@ -336,7 +336,7 @@ fn pages_of_other_sites_ask_where_cors_allows_it() {
 }
 
 /// What curl says over HTTP/2 without TLS: body and status.
-fn curl(server: &Server, host: &str, path: &str, headers: &[&str]) -> Option<String> {
+pub(super) fn curl(server: &Server, host: &str, path: &str, headers: &[&str]) -> Option<String> {
     let url = format!("http://127.0.0.1:{}{path}", server.port());
     let mut command = Command::new("curl");
     command.args(["-s", "--max-time", "20", "--http2-prior-knowledge", "-X", "POST", "-d", "x"]);

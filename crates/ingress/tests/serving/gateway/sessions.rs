@@ -207,6 +207,45 @@ fn servers_behind_are_known_by_a_policy() {
     assert_eq!(told("late"), ("web".to_owned(), false, "Conflicted"));
 }
 
+#[test]
+fn copies_of_calls_are_calls_to_servers_that_a_policy_verifies() {
+    let call = "access_log %%DIR%%/calls; if ($http_te = trailers) { return 200; } return 400;";
+    let tls = "ssl_certificate %%DIR%%/chain.pem; ssl_certificate_key %%DIR%%/leaf.key;";
+    let start = |ssl: &str, more: &str| {
+        weir_behind(&format!("listen 127.0.0.1:%%PORT%% {ssl}; http2 on; {more} {call}"))
+    };
+    let (Some(clear), Some(secure)) = (start("", ""), start("ssl", tls)) else { return };
+    let policy = |service: &str, hostname: &str| {
+        let object = json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "BackendTLSPolicy",
+            "metadata": { "name": service, "namespace": "a" },
+            "spec": { "targetRefs": [{ "group": "", "kind": "Service", "name": service }],
+                "validation": { "hostname": hostname,
+                    "caCertificateRefs": [{ "group": "", "kind": "ConfigMap", "name": "roots" }] } } });
+        format!("---\n{object}\n")
+    };
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "roots", "namespace": "a" },
+        "data": { "ca.crt": secure.dir().read("root.pem") } });
+    let copy = |service: &str| json!({ "type": "RequestMirror", "requestMirror": { "backendRef": { "name": service, "port": 80 } } });
+    let rules = json!([{ "filters": [copy("clear"), copy("good"), copy("bad")], "backendRefs": to("clear") }]);
+    let manifests = [
+        plain(),
+        service("a", "clear", clear.port()),
+        service("a", "good", secure.port()),
+        service("a", "bad", secure.port()),
+        format!("---\n{map}\n"),
+        policy("good", "www.example.org"),
+        policy("bad", "other.example.org"),
+        route("GRPCRoute", "a", "grpc", &["g.test"], rules),
+    ]
+    .concat();
+    let Some((server, _)) = serve(&manifests) else { return };
+    let Some(_) = http::curl(&server, "g.test", "/pkg.Echo/Say", &["TE: trailers"]) else { return };
+    let called = "\"POST /pkg.Echo/Say HTTP/2.0\" 200 ";
+    clear.wait_file("calls", called, 2);
+    secure.wait_file("calls", called, 1);
+    server.wait_log("upstream SSL certificate does not match \"other.example.org\"", 1);
+}
+
 /// A listener of connections that says its name.
 fn says(name: &'static str) -> u16 {
     weir_testkit::listen(move |mut stream| {
