@@ -194,11 +194,3 @@ pub(super) fn for_servers(work: &mut Work<'_>, served: &mut Served<'_>) {
     let from = Referrer { kind: "Gateway", namespace: &served.id.namespace };
     served.client = Some(of_secret(work, from, reference, "InvalidClientCertificateRef"));
 }
-
-/// The condition about the certificate for backends.
-pub(super) fn client_reference(served: &Served<'_>) -> Option<Condition> {
-    Some(match served.client.as_ref()? {
-        Ok(_) => Condition::yes("ResolvedRefs", "ResolvedRefs"),
-        Err(refused) => Condition::no("ResolvedRefs", refused.reason, refused.message.as_str()),
-    })
-}

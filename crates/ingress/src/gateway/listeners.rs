@@ -14,7 +14,7 @@ use super::objects::{
     Filter, FromNamespaces, GROUP, Gateway, GatewayClass, ListenerSet, ListenerSpec,
 };
 use super::ports;
-use super::status::{Condition, GatewayPort, GatewayStatus, ListenerStatus, Statuses};
+use super::status::{Condition, GatewayStatus, Statuses};
 use crate::annotations::values;
 use crate::report::ObjectId;
 use crate::settings::Settings;
@@ -98,7 +98,7 @@ pub(super) struct Listener<'a> {
     /// Whether routes may attach.
     pub(super) accepted: bool,
     /// Whether it is accepted and its references can be used.
-    valid: bool,
+    pub(super) valid: bool,
     /// Whether requests can be served.
     pub(super) programmed: bool,
     pub(super) conditions: Vec<Condition>,
@@ -123,7 +123,7 @@ pub(super) struct Served<'a> {
     pub(super) sets: Vec<(ObjectId, &'a ListenerSet)>,
     /// The file of the certificate for backends, if the Gateway names one.
     pub(super) client: Option<Result<String, Refused>>,
-    refused: Option<(&'static str, String)>,
+    pub(super) refused: Option<(&'static str, String)>,
 }
 
 /// The order of precedence: creation time, then namespace and name.
@@ -179,9 +179,6 @@ fn served<'a>(work: &Work<'a>, gateway: &'a Gateway) -> Option<Served<'a>> {
     }
     Some(Served { id, gateway, addresses, sets: Vec::new(), client: None, refused })
 }
-
-/// Reasons for which a Gateway is accepted but not programmed.
-const UNREACHABLE: &[&str] = &["AddressNotAssigned", "AddressNotUsable", "NoResources"];
 
 /// Records the generation of an object, which its conditions are about.
 pub(super) fn record_generation(statuses: &mut Statuses, id: &ObjectId, meta: &ObjectMeta) {
@@ -483,91 +480,4 @@ fn report_overlaps(list: &mut [Listener<'_>]) {
             ..Condition::no("OverlappingTLSConfig", "OverlappingHostnames", text)
         });
     }
-}
-
-/// Writes the statuses of Gateways and ListenerSets, after routes were attached.
-pub(super) fn report(
-    gateways: &[Served<'_>],
-    listeners: &[Listener<'_>],
-    settings: &Settings,
-    statuses: &mut Statuses,
-) {
-    for (number, served) in gateways.iter().enumerate() {
-        let mut status = summary(&served.id, listeners, served.refused.as_ref());
-        if let Some(refused) = certificates::client_reference(served) {
-            status.conditions.push(refused);
-        }
-        status.conditions.extend(certificates::insecure(served));
-        for (id, _) in &served.sets {
-            let joined = summary(id, listeners, served.refused.as_ref());
-            let accepted = joined.conditions.iter().any(|c| c.kind == "Accepted" && c.holds);
-            status.attached_listener_sets += u32::from(accepted);
-            statuses.listener_sets.insert(id.clone(), joined);
-        }
-        status.addresses = match addresses::is_any(&served.addresses) {
-            true => settings.published.clone(),
-            false => served.addresses.clone(),
-        };
-        if settings.awaits_address && status.addresses.is_empty() {
-            let text = "the Service in front of weir has no address yet";
-            let programmed =
-                status.conditions.iter_mut().find(|c| c.kind == "Programmed" && c.holds);
-            programmed.into_iter().for_each(|condition| {
-                *condition = Condition::no("Programmed", "AddressNotAssigned", text);
-            });
-        }
-        let own = listeners.iter().filter(|one| one.gateway == number && one.programmed);
-        let ports = |one: &Listener<'_>| {
-            let target = *settings.gateway_ports.get(&one.port).unwrap_or(&one.port);
-            let port = |udp| GatewayPort { number: one.port, udp, target };
-            let own = port(one.protocol == Some(Protocol::Udp));
-            [Some(own), one.http3.then(|| port(true))].into_iter().flatten()
-        };
-        status.ports = own.flat_map(ports).collect();
-        record_generation(statuses, &served.id, &served.gateway.metadata);
-        statuses.gateways.insert(served.id.clone(), status);
-    }
-}
-
-fn summary(
-    id: &ObjectId,
-    all: &[Listener<'_>],
-    refused: Option<&(&'static str, String)>,
-) -> GatewayStatus {
-    let own: Vec<&Listener<'_>> = all.iter().filter(|listener| listener.owner == *id).collect();
-    let set = id.kind == "ListenerSet";
-    // For a ListenerSet, listeners with unusable references do not count as accepted.
-    let is_accepted = |one: &&&Listener<'_>| if set { one.valid } else { one.accepted };
-    let accepted = own.iter().filter(is_accepted).count();
-    let good = own.iter().filter(|one| one.programmed).count();
-    let text = "some listeners are not valid; see their conditions";
-    let mut conditions = Vec::new();
-    conditions.push(match refused {
-        Some((reason, text)) if !UNREACHABLE.contains(reason) => {
-            let reason = if set { "ParentNotAccepted" } else { *reason };
-            Condition::no("Accepted", reason, text.as_str())
-        }
-        _ if accepted == own.len() => Condition::yes("Accepted", "Accepted"),
-        _ if accepted > 0 => Condition {
-            message: text.to_owned(),
-            ..Condition::yes("Accepted", "ListenersNotValid")
-        },
-        _ => Condition::no("Accepted", "ListenersNotValid", text),
-    });
-    conditions.push(match refused {
-        Some((reason, text)) => {
-            let reason = if UNREACHABLE.contains(reason) { *reason } else { "Invalid" };
-            Condition::no("Programmed", reason, text.as_str())
-        }
-        None if good > 0 || own.is_empty() => Condition::yes("Programmed", "Programmed"),
-        None if set => Condition::no("Programmed", "ListenersNotValid", text),
-        None => Condition::no("Programmed", "Invalid", text),
-    });
-    let listeners = own.iter().map(|one| ListenerStatus {
-        name: one.spec.name.clone(),
-        supported_kinds: one.kinds.clone(),
-        attached_routes: one.attached,
-        conditions: one.conditions.clone(),
-    });
-    GatewayStatus { conditions, listeners: listeners.collect(), ..GatewayStatus::default() }
 }

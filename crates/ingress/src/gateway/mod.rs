@@ -22,6 +22,7 @@ pub mod objects;
 mod policies;
 mod ports;
 pub mod ranges;
+mod reports;
 mod routes;
 mod rules;
 mod servers;
@@ -55,7 +56,7 @@ pub(crate) fn translate(work: &mut Work<'_>, ingresses: &OfIngresses) -> Servers
     }
     let mut listeners = listeners::listeners(work, &gateways, &ingresses.words);
     let mut routes = routes::routes(work);
-    let (attachments, parents) = routes::attach(work, &gateways, &mut listeners, &routes);
+    let (attachments, parents) = routes::attach(work, &gateways, &listeners, &routes);
     let mut policies = policies::Policies::read(work);
     let (mut rules, mut passes) = (Vec::new(), Vec::new());
     for (number, route) in routes.iter_mut().enumerate() {
@@ -70,6 +71,7 @@ pub(crate) fn translate(work: &mut Work<'_>, ingresses: &OfIngresses) -> Servers
         rules.extend(rules::read(work, &mut policies, &own, (number, route), first));
         passes.extend(streams::read(work, &mut policies, &own, (number, route)));
     }
+    routes::count(&routes, &attachments, &mut listeners);
     let ports = ports::ports(work, &gateways, &listeners, &routes, &attachments);
     http3::choose(work, &mut listeners, &ports);
     let plan = servers::Plan { gateways: &gateways, listeners: &listeners, rules: &rules };
@@ -86,7 +88,7 @@ pub(crate) fn translate(work: &mut Work<'_>, ingresses: &OfIngresses) -> Servers
         let dollar = line("geo", ["$dollar"]).with_block(vec![line("default", ["$"])]);
         work.shared.insert("geo $dollar".to_owned(), vec![dollar]);
     }
-    listeners::report(&gateways, &listeners, work.settings, &mut made.statuses);
+    reports::report(&gateways, &listeners, work.settings, &mut made.statuses);
     routes::report(&routes, parents, &mut made.statuses);
     policies.report(work, &mut made.statuses);
     made

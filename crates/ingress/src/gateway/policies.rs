@@ -214,14 +214,11 @@ fn judge(
         None => resolved,
         Some(refused) => Condition::no("ResolvedRefs", refused.reason, refused.message),
     };
-    match file.filter(|_| resolved.holds) {
-        Some(authorities) => {
-            let accepted = Condition::yes("Accepted", "Accepted");
-            (Some(BackendTls { authorities, hostname, names }), vec![accepted, resolved])
-        }
-        None => {
-            let text = "servers behind cannot be checked: answers are 500";
-            (None, vec![Condition::no("Accepted", "NoValidCACertificate", text), resolved])
-        }
-    }
+    let Some(authorities) = file else {
+        let text = "servers behind cannot be checked: answers are 500";
+        return (None, vec![Condition::no("Accepted", "NoValidCACertificate", text), resolved]);
+    };
+    // With one wrong reference among several, connections fail all the same.
+    let tls = resolved.holds.then_some(BackendTls { authorities, hostname, names });
+    (tls, vec![Condition::yes("Accepted", "Accepted"), resolved])
 }

@@ -117,7 +117,7 @@ pub(super) fn routes<'a>(work: &Work<'a>) -> Vec<Route<'a>> {
 pub(super) fn attach<'a>(
     work: &Work<'a>,
     gateways: &[Served<'_>],
-    listeners: &mut [Listener<'_>],
+    listeners: &[Listener<'_>],
     routes: &[Route<'a>],
 ) -> (Vec<Attachment>, Vec<Parent<'a>>) {
     let (mut attachments, mut parents) = (Vec::<Attachment>::new(), Vec::new());
@@ -130,7 +130,7 @@ pub(super) fn attach<'a>(
                 Err((reason, text)) => Condition::no("Accepted", reason, text),
                 Ok(found) => {
                     let kind = route.id.kind;
-                    attach_to(listeners, (&mut attachments, &mut taken), (number, kind), found)
+                    attach_to((&mut attachments, &mut taken), (number, kind), found)
                 }
             };
             parents.push(Parent { route: number, reference, accepted });
@@ -225,7 +225,6 @@ type TakenNames = HashMap<(usize, &'static str), Patterns>;
 /// Attaches a route to listeners, except those where an older HTTPRoute or GRPCRoute of the other
 /// kind has its names.
 fn attach_to(
-    listeners: &mut [Listener<'_>],
     (attachments, names): (&mut Vec<Attachment>, &mut TakenNames),
     (number, kind): (usize, &'static str),
     found: Vec<Candidate>,
@@ -251,10 +250,7 @@ fn attach_to(
         let mut own = attachments.iter_mut().rev().take_while(|one| one.route == number);
         match own.find(|one| one.listener == listener) {
             Some(one) => one.hosts.extend(hosts),
-            None => {
-                listeners[listener].attached += 1;
-                attachments.push(Attachment { route: number, listener, hosts });
-            }
+            None => attachments.push(Attachment { route: number, listener, hosts }),
         }
     }
     match any || !taken {
@@ -264,6 +260,18 @@ fn attach_to(
             "NotAllowedByListeners",
             "an older route of the other kind for HTTP has the same hostnames",
         ),
+    }
+}
+
+/// Counts the routes of each listener, after their rules were read. A route without a rule that is
+/// served is not accepted, and does not count.
+pub(super) fn count(
+    routes: &[Route<'_>],
+    attachments: &[Attachment],
+    listeners: &mut [Listener<'_>],
+) {
+    for one in attachments.iter().filter(|one| !routes[one.route].faults.none_left) {
+        listeners[one.listener].attached += 1;
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 mod listeners;
+mod summaries;
 
 use super::{Condition, ListenerStatus, Statuses};
 use crate::{Settings, Snapshot, translate};

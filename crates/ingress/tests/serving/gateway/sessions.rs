@@ -133,12 +133,14 @@ fn servers_behind_are_known_by_a_policy() {
     ) else {
         return;
     };
-    let policy = |name: &str, service: &str, hostname: &str, map: &str, names: Value| {
+    let policy = |name: &str, service: &str, hostname: &str, maps: &str, names: Value| {
+        let one = |map: &str| json!({ "group": "", "kind": "ConfigMap", "name": map });
+        let maps: Vec<Value> = maps.split(' ').map(one).collect();
         let object = json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "BackendTLSPolicy",
             "metadata": { "name": name, "namespace": "a" },
             "spec": { "targetRefs": [{ "group": "", "kind": "Service", "name": service }],
                 "validation": { "hostname": hostname, "subjectAltNames": names,
-                    "caCertificateRefs": [{ "group": "", "kind": "ConfigMap", "name": map }] } } });
+                    "caCertificateRefs": maps } } });
         format!("---\n{object}\n")
     };
     let none = || json!([]);
@@ -146,7 +148,7 @@ fn servers_behind_are_known_by_a_policy() {
     let uri = |name: &str| json!({ "type": "URI", "uri": name });
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "roots", "namespace": "a" },
         "data": { "ca.crt": tls.dir().read("root.pem") } });
-    let services: String = ["good", "name", "gone", "alt", "uri", "odd"]
+    let services: String = ["good", "name", "gone", "half", "alt", "uri", "odd"]
         .map(|name| service("a", name, tls.port()))
         .concat();
     let rule = |name: &str| json!({ "matches": [{ "path": { "value": format!("/{name}") } }], "backendRefs": to(name) });
@@ -157,6 +159,7 @@ fn servers_behind_are_known_by_a_policy() {
         policy("good", "good", "www.example.org", "roots", none()),
         policy("name", "name", "other.example.org", "roots", none()),
         policy("gone", "gone", "www.example.org", "missing", none()),
+        policy("half", "half", "www.example.org", "roots missing", none()),
         policy("late", "good", "other.example.org", "roots", none()),
         policy(
             "alt",
@@ -182,6 +185,7 @@ fn servers_behind_are_known_by_a_policy() {
                 rule("good"),
                 rule("name"),
                 rule("gone"),
+                rule("half"),
                 rule("alt"),
                 rule("uri"),
                 rule("odd")
@@ -193,6 +197,7 @@ fn servers_behind_are_known_by_a_policy() {
     assert_eq!(from(&server, "GET /good", "a.test", ""), "safe");
     assert_eq!(from(&server, "GET /name", "a.test", ""), "502");
     assert_eq!(from(&server, "GET /gone", "a.test", ""), "500");
+    assert_eq!(from(&server, "GET /half", "a.test", ""), "500");
     assert_eq!(from(&server, "GET /alt", "a.test", ""), "safe");
     assert_eq!(from(&server, "GET /uri", "a.test", ""), "502");
     assert_eq!(from(&server, "GET /odd", "a.test", ""), "500");
@@ -203,6 +208,7 @@ fn servers_behind_are_known_by_a_policy() {
     };
     assert_eq!(told("good"), ("web".to_owned(), true, "Accepted"));
     assert_eq!(told("gone"), ("web".to_owned(), false, "NoValidCACertificate"));
+    assert_eq!(told("half"), ("web".to_owned(), true, "Accepted"));
     assert_eq!(told("odd"), ("web".to_owned(), false, "Invalid"));
     assert_eq!(told("late"), ("web".to_owned(), false, "Conflicted"));
 }
