@@ -97,6 +97,9 @@ pub struct Settings {
     pub published: Vec<String>,
     /// Whether these are a Service's whose load balancer has no address yet.
     pub awaits_address: bool,
+    /// The addresses of Gateways' own load balancers, by namespace and name. `None` if Gateways
+    /// have none.
+    pub balancers_of: Option<BTreeMap<(String, String), Vec<String>>>,
     /// The listening ports for ports of listeners, where they differ.
     pub gateway_ports: BTreeMap<u16, u16>,
     /// Ports that no listener may have.
@@ -210,6 +213,7 @@ impl Default for Settings {
             addresses_of: BTreeMap::new(),
             published: Vec::new(),
             awaits_address: false,
+            balancers_of: None,
             gateway_ports: BTreeMap::new(),
             closed_ports: BTreeSet::new(),
             system_authorities: PathBuf::from("/etc/ssl/certs/ca-certificates.crt"),

@@ -100,8 +100,9 @@ pub(crate) fn translate(
 ) -> Translation {
     let all = NamedObjects::of(snapshot);
     // Ingresses do not depend on the addresses of Gateways, which change often.
-    let (addresses_of, published, awaits_address) = Default::default();
-    let mut of_ingresses = Settings { addresses_of, published, awaits_address, ..settings.clone() };
+    let (addresses_of, published, awaits_address, balancers_of) = Default::default();
+    let mut of_ingresses =
+        Settings { addresses_of, published, awaits_address, balancers_of, ..settings.clone() };
     keys::without_ipv6(&mut of_ingresses);
     memory.reset_unless_made_with(&of_ingresses);
     let mut base = Base { settings: of_ingresses, ..Base::default() };

@@ -50,13 +50,19 @@ pub(super) fn report(
 
 const NO_ADDRESS: &str = "the Service in front of weir has no address yet";
 
-/// The addresses of a Gateway for clients, and whether they are still awaited.
+/// The addresses of a Gateway for clients, and whether they are still awaited. A load balancer of
+/// its own comes before those that all Gateways have.
 fn shown(served: &Served<'_>, settings: &Settings) -> (Vec<String>, bool) {
-    let list = match addresses::is_any(&served.addresses) {
-        true => settings.published.clone(),
-        false => served.addresses.clone(),
+    let balancer = settings.balancers_of.as_ref().filter(|_| addresses::is_any(&served.addresses));
+    let list = match balancer {
+        Some(all) => {
+            let key = (served.id.namespace.clone(), served.id.name.clone());
+            all.get(&key).cloned().unwrap_or_default()
+        }
+        None if addresses::is_any(&served.addresses) => settings.published.clone(),
+        None => served.addresses.clone(),
     };
-    let awaited = list.is_empty() && settings.awaits_address;
+    let awaited = list.is_empty() && (balancer.is_some() || settings.awaits_address);
     (list, awaited)
 }
 

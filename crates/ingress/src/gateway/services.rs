@@ -148,9 +148,48 @@ pub fn fits(found: &Service, wanted: &Service) -> bool {
         && rows(spec) == rows(asked)
 }
 
+/// The addresses or names of a Service. Its cluster IP counts only if it asks for no load balancer.
+/// While a load balancer is being made, clients and DNS must not get the cluster IP.
+pub(crate) fn addresses(service: &Service) -> Vec<String> {
+    let balancer = service.status.as_ref().and_then(|s| s.load_balancer.as_ref());
+    let given = balancer.and_then(|b| b.ingress.as_deref()).unwrap_or_default();
+    let mut list: Vec<String> =
+        given.iter().flat_map(|a| a.ip.clone().or_else(|| a.hostname.clone())).collect();
+    let Some(spec) = &service.spec else { return list };
+    let mut add = |more: &[String]| {
+        let new: Vec<String> = more.iter().filter(|one| !list.contains(one)).cloned().collect();
+        list.extend(new);
+        list.is_empty()
+    };
+    if !add(spec.external_ips.as_deref().unwrap_or_default()) {
+        return list;
+    }
+    let own = match spec.type_.as_deref() {
+        Some("LoadBalancer") => None,
+        Some("ExternalName") => spec.external_name.as_ref(),
+        // A headless Service has the cluster IP "None".
+        _ => spec.cluster_ip.as_ref().filter(|ip| *ip != "None"),
+    };
+    list.extend(own.filter(|own| !own.is_empty()).cloned());
+    list
+}
+
+/// The addresses of the load balancers that Gateways have, by namespace and name of the Gateway.
+pub(crate) fn balancers<'a>(
+    services: impl IntoIterator<Item = &'a Service>,
+    controller: &str,
+) -> BTreeMap<(String, String), Vec<String>> {
+    let one = |service: &Service| {
+        let owner = owner(service, controller)?;
+        let key = (service.metadata.namespace.clone().unwrap_or_default(), owner.name.clone());
+        Some((key, addresses(service)))
+    };
+    services.into_iter().filter_map(one).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -236,5 +275,27 @@ mod tests {
         assert_eq!(owner(&made, "x.test/other"), None);
         assert_eq!(owner(&Service::default(), CONTROLLER), None);
         assert!(is_of_class(&made, "weir") && !is_of_class(&made, "other"));
+    }
+
+    fn shown(spec: Value, balancer: Value) -> Vec<String> {
+        let object = json!({ "spec": spec, "status": { "loadBalancer": { "ingress": balancer } } });
+        addresses(&serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn the_address_of_the_cluster_does_not_stand_in_for_a_balancer() {
+        let of = |kind: &str| json!({ "type": kind, "clusterIP": "10.0.0.9" });
+        let none = || json!([]);
+        assert_eq!(shown(of("LoadBalancer"), none()), Vec::<String>::new());
+        let given = json!([{ "ip": "192.0.2.1", "hostname": "x.test" }, { "hostname": "y.test" }]);
+        assert_eq!(shown(of("LoadBalancer"), given), ["192.0.2.1", "y.test"]);
+        assert_eq!(shown(of("ClusterIP"), none()), ["10.0.0.9"]);
+        assert_eq!(shown(of("NodePort"), none()), ["10.0.0.9"]);
+        let both = json!({ "type": "LoadBalancer", "externalIPs": ["192.0.2.7", "192.0.2.1"] });
+        assert_eq!(shown(both, json!([{ "ip": "192.0.2.1" }])), ["192.0.2.1", "192.0.2.7"]);
+        let headless = json!({ "type": "ClusterIP", "clusterIP": "None" });
+        assert_eq!(shown(headless, none()), Vec::<String>::new());
+        let name = json!({ "type": "ExternalName", "externalName": "edge.test" });
+        assert_eq!(shown(name, none()), ["edge.test"]);
     }
 }

@@ -17,7 +17,7 @@ use super::refused_keys::RefusedKeys;
 use super::shared::{Options, Publish, Report, Shared, say};
 use super::status;
 use super::weir_api::{INTERNAL_HOST, METRICS_PATH, Verdict, WeirApi};
-use crate::gateway::{Statuses, addresses};
+use crate::gateway::{Statuses, addresses, services};
 use crate::report::{Finding, ObjectId, Severity};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -440,6 +440,11 @@ pub(super) fn settings(options: &Options, snapshot: &Snapshot) -> Settings {
     match options.publish {
         Publish::Nothing => settings.published.extend(options.pod_address.clone()),
         _ => settings.awaits_address = settings.published.is_empty(),
+    }
+    let balancers = options.services.as_ref().filter(|template| template.kind == "LoadBalancer");
+    if let (Some(_), Some(controller)) = (balancers, settings.gateway_controllers.first()) {
+        let services = snapshot.services.iter().map(|service| &**service);
+        settings.balancers_of = Some(services::balancers(services, controller));
     }
     if !settings.gateway_ranges.is_empty() {
         settings.addresses_of = addresses::assign(snapshot, &settings);

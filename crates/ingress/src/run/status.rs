@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use super::denials::{Denials, Failed};
 use super::shared::{LONGEST_CALL, Publish, Shared, next_round, say};
+use crate::gateway::services::addresses;
 use crate::report::ObjectId;
 
 /// At most this many statuses are written at once, with a pause after them, to bound the load on
@@ -133,59 +134,11 @@ pub(super) fn published(
     service(namespace, name).map(|service| addresses(&service))
 }
 
-/// The addresses or names of a Service. Its cluster IP counts only if it asks for no load balancer.
-/// While a load balancer is being made, clients and DNS must not get the cluster IP.
-fn addresses(service: &Service) -> Vec<String> {
-    let balancer = service.status.as_ref().and_then(|s| s.load_balancer.as_ref());
-    let given = balancer.and_then(|b| b.ingress.as_deref()).unwrap_or_default();
-    let mut list: Vec<String> =
-        given.iter().flat_map(|a| a.ip.clone().or_else(|| a.hostname.clone())).collect();
-    let Some(spec) = &service.spec else { return list };
-    let mut add = |more: &[String]| {
-        let new: Vec<String> = more.iter().filter(|one| !list.contains(one)).cloned().collect();
-        list.extend(new);
-        list.is_empty()
-    };
-    if !add(spec.external_ips.as_deref().unwrap_or_default()) {
-        return list;
-    }
-    let own = match spec.type_.as_deref() {
-        Some("LoadBalancer") => None,
-        Some("ExternalName") => spec.external_name.as_ref(),
-        // A headless Service has the cluster IP "None".
-        _ => spec.cluster_ip.as_ref().filter(|ip| *ip != "None"),
-    };
-    list.extend(own.filter(|own| !own.is_empty()).cloned());
-    list
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
-
-    fn shown(spec: Value, balancer: Value) -> Vec<String> {
-        let object = json!({ "spec": spec, "status": { "loadBalancer": { "ingress": balancer } } });
-        addresses(&serde_json::from_value(object).unwrap())
-    }
-
-    #[test]
-    fn the_address_of_the_cluster_does_not_stand_in_for_a_balancer() {
-        let of = |kind: &str| json!({ "type": kind, "clusterIP": "10.0.0.9" });
-        let none = || json!([]);
-        assert_eq!(shown(of("LoadBalancer"), none()), Vec::<String>::new());
-        let given = json!([{ "ip": "192.0.2.1", "hostname": "x.test" }, { "hostname": "y.test" }]);
-        assert_eq!(shown(of("LoadBalancer"), given), ["192.0.2.1", "y.test"]);
-        assert_eq!(shown(of("ClusterIP"), none()), ["10.0.0.9"]);
-        assert_eq!(shown(of("NodePort"), none()), ["10.0.0.9"]);
-        let both = json!({ "type": "LoadBalancer", "externalIPs": ["192.0.2.7", "192.0.2.1"] });
-        assert_eq!(shown(both, json!([{ "ip": "192.0.2.1" }])), ["192.0.2.1", "192.0.2.7"]);
-        let headless = json!({ "type": "ClusterIP", "clusterIP": "None" });
-        assert_eq!(shown(headless, none()), Vec::<String>::new());
-        let name = json!({ "type": "ExternalName", "externalName": "edge.test" });
-        assert_eq!(shown(name, none()), ["edge.test"]);
-    }
 
     #[test]
     fn a_service_that_is_not_there_takes_no_address_away() {

@@ -72,3 +72,32 @@ fn a_listener_set_is_not_programmed_before_its_gateway() {
     let unknown = words("!Invalid", "!ParentNotAccepted", "!ParentNotProgrammed");
     assert_eq!(told(kind, &usual), unknown);
 }
+
+#[test]
+fn a_gateway_has_the_addresses_of_its_own_load_balancer() {
+    let objects = [class(), web(json!([http("l", 80)]))];
+    let own = |list: &[&str]| {
+        let list = list.iter().map(|one| (*one).to_owned()).collect();
+        [(("a".to_owned(), "web".to_owned()), list)].into()
+    };
+    let others = [(("b".to_owned(), "web".to_owned()), vec!["192.0.2.7".to_owned()])].into();
+    for (balancers_of, given, addresses, programmed) in [
+        (None, "", &["192.0.2.1"][..], "Programmed"),
+        (Some(own(&["192.0.2.5"])), "", &["192.0.2.5"], "Programmed"),
+        // The Service is not made yet, or its load balancer.
+        (Some(others), "", &[], "!AddressNotAssigned"),
+        (Some(own(&[])), "", &[], "!AddressNotAssigned"),
+        // weir itself has the address.
+        (Some(own(&["192.0.2.5"])), "10.0.0.1", &["10.0.0.1"], "Programmed"),
+    ] {
+        let settings = Settings {
+            gateway_addresses: vec![given.to_owned()],
+            published: vec!["192.0.2.1".to_owned()],
+            balancers_of,
+            ..Settings::default()
+        };
+        let made = translated(&objects, &settings);
+        assert_eq!(made.statuses.gateways.values().next().unwrap().addresses, addresses);
+        assert_eq!(gateway(&made.statuses, "Programmed"), programmed, "{addresses:?}");
+    }
+}
