@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::networking::v1::{HTTPIngressPath, IngressBackend};
+use k8s_openapi::api::networking::v1::{HTTPIngressPath, IngressBackend, IngressTLS};
 use serde_json::{Value, json};
 
 use crate::annotations::{Options, PREFIX, Protocol, values};
@@ -65,6 +65,20 @@ const GUARDS: &[&str] = &[
 struct Hosts {
     /// Hosts with TLS, each with the Secret, if one is named, and the name of the listener.
     secured: BTreeMap<String, (Option<String>, String)>,
+}
+
+impl Hosts {
+    /// Adds a listener for a host, or the Secret for a listener that has none.
+    fn secure(&mut self, host: &str, entry: &IngressTLS) {
+        let secret = entry.secret_name.as_ref().filter(|name| !name.is_empty());
+        if secret.is_some_and(|name| !values::is_object_name(name)) || !values::is_host(host, true)
+        {
+            return;
+        }
+        let name = format!("https-{}", self.secured.len());
+        let known = self.secured.entry(host.to_owned()).or_insert((None, name));
+        known.0 = known.0.take().or(secret.cloned());
+    }
 }
 
 struct Work<'a> {
@@ -152,21 +166,37 @@ impl Work<'_> {
     /// Adds listeners for the hosts of `tls`. The oldest Ingress that names a Secret for a host
     /// decides.
     fn certificates(&mut self, source: &Source) {
-        let hosts = self.hosts.entry(source.id.namespace.clone()).or_default();
-        let entries =
-            source.ingress.spec.iter().flat_map(|spec| spec.tls.as_deref().unwrap_or_default());
+        let spec = source.ingress.spec.as_ref();
+        let entries = spec.and_then(|spec| spec.tls.as_deref()).unwrap_or_default();
+        let namespace = &source.id.namespace;
+        let hosts = self.hosts.entry(namespace.clone()).or_default();
         for entry in entries {
-            let secret = entry.secret_name.as_ref().filter(|name| !name.is_empty());
-            if secret.is_some_and(|name| !values::is_object_name(name)) {
+            for host in entry.hosts.iter().flatten() {
+                hosts.secure(host, entry);
+            }
+        }
+        let mut left = Vec::new();
+        let rules = spec.and_then(|spec| spec.rules.as_deref()).unwrap_or_default();
+        for host in rules.iter().filter_map(|rule| rule.host.as_ref()) {
+            let wildcard = host.split_once('.').map(|(_, parent)| format!("*.{parent}"));
+            let lists = |entry: &IngressTLS, name: &String| {
+                entry.hosts.iter().flatten().any(|other| other == name)
+            };
+            if entries.is_empty() || entries.iter().any(|entry| lists(entry, host)) {
                 continue;
             }
-            for host in entry.hosts.as_deref().unwrap_or_default() {
-                if values::is_host(host, true) {
-                    let name = format!("https-{}", hosts.secured.len());
-                    let known = hosts.secured.entry(host.clone()).or_insert((None, name));
-                    known.0 = known.0.take().or(secret.cloned());
-                }
+            let is_for = |entry: &&IngressTLS| {
+                entry.hosts.as_ref().is_none_or(Vec::is_empty)
+                    || wildcard.as_ref().is_some_and(|name| lists(entry, name))
+            };
+            match entries.iter().find(is_for) {
+                Some(entry) => hosts.secure(host, entry),
+                None => left.push(host),
             }
+        }
+        for host in left {
+            let text = "no entry of tls lists this host: it is served without TLS";
+            self.findings.add(&source.id, Severity::Warning, "NoCertificate", host, text);
         }
     }
 

@@ -210,15 +210,22 @@ fn not_pem(file: &str, error: &pem::Error) -> String {
     }
 }
 
-/// The DNS names in a certificate.
+/// The DNS names in a certificate: the alternative names, or else the common name, as in
+/// ingress-nginx.
 fn dns_names(leaf: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, parsed)) = x509_parser::parse_x509_certificate(leaf) else { return Vec::new() };
-    let Ok(Some(names)) = parsed.subject_alternative_name() else { return Vec::new() };
-    let names = names.value.general_names.iter().filter_map(|name| match name {
+    let names = parsed.subject_alternative_name().ok().flatten();
+    let names = names.iter().flat_map(|names| &names.value.general_names);
+    let names = names.filter_map(|name| match name {
         GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
         _ => None,
     });
-    names.collect()
+    let list: Vec<String> = names.collect();
+    if !list.is_empty() {
+        return list;
+    }
+    let common = parsed.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+    common.map(str::to_ascii_lowercase).collect()
 }
 
 /// A certificate that a file holds.

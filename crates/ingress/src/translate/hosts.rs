@@ -48,7 +48,7 @@ pub(super) struct Host {
     pub(super) certificate: Option<Certificate>,
     /// Names for which ACME requests a certificate, if no Secret has one.
     pub(super) acme_names: Vec<String>,
-    /// Whether an Ingress lists the host under `tls`, even if there is no certificate.
+    /// Whether an Ingress of the host has `tls`, even if there is no certificate.
     pub(super) has_tls: bool,
     pub(super) aliases: Vec<String>,
 }
@@ -198,20 +198,24 @@ fn add_canaries(work: &mut Work<'_>, hosts: &mut BTreeMap<Arc<str>, Box<Host>>, 
     }
 }
 
+/// Adds the certificates that an Ingress names. As in ingress-nginx, a host gets the certificate of
+/// the entry that lists it, or else the first of the Ingress's certificates that is for the host.
 fn add_certificates(
     work: &mut Work<'_>,
     certificates: &mut Certificates,
     hosts: &mut BTreeMap<Arc<str>, Box<Host>>,
     source: &Source,
 ) {
-    let tls = source.ingress.spec.iter().flat_map(|spec| spec.tls.as_deref().unwrap_or_default());
-    for entry in tls {
-        for name in entry.hosts.as_deref().unwrap_or_default() {
-            let host = hosts.get_mut(name.as_str());
-            if let Some(host) = host.filter(|host| host.is_of(source)) {
-                host.has_tls = true;
-            }
+    let tls = source.ingress.spec.as_ref().and_then(|spec| spec.tls.as_deref()).unwrap_or_default();
+    // One entry is enough: all hosts of the Ingress have TLS.
+    for rule in source.rules.iter().filter(|_| !tls.is_empty()) {
+        let host = hosts.get_mut(&rule.host);
+        if let Some(host) = host.filter(|host| host.is_of(source)) {
+            host.has_tls = true;
         }
+    }
+    let mut named = Vec::new();
+    for entry in tls {
         let Some(secret) = entry.secret_name.as_deref().filter(|name| !name.is_empty()) else {
             request_certificates(work, hosts, source, entry);
             continue;
@@ -235,6 +239,31 @@ fn add_certificates(
                 continue;
             }
             host.certificate = Some(certificate.clone());
+        }
+        named.push(certificate);
+    }
+    add_unlisted(work, &named, hosts, (source, tls));
+}
+
+/// Gives the hosts that no entry lists a certificate of those that the Ingress names.
+fn add_unlisted(
+    work: &mut Work<'_>,
+    named: &[Certificate],
+    hosts: &mut BTreeMap<Arc<str>, Box<Host>>,
+    (source, tls): (&Source, &[IngressTLS]),
+) {
+    let listed: BTreeSet<&str> =
+        tls.iter().flat_map(|entry| entry.hosts.iter().flatten()).map(String::as_str).collect();
+    for name in source.rules.iter().map(|rule| &rule.host).filter(|name| !name.is_empty()) {
+        let own = hosts.get_mut(name).filter(|host| host.is_of(source));
+        let Some(host) = own.filter(|host| host.certificate.is_none()) else { continue };
+        if listed.contains(&**name) {
+            continue;
+        }
+        host.certificate = named.iter().find(|one| one.covers(name)).cloned();
+        if host.certificate.is_none() && !named.is_empty() {
+            let message = "no certificate under tls is for this host; it has the default one";
+            work.say(&source.id, Severity::Note, "DefaultCertificate", name, message);
         }
     }
 }

@@ -43,6 +43,50 @@ fn a_certificate_of_the_programs_own_making_stands_in() {
 }
 
 #[test]
+fn a_host_that_no_entry_lists_gets_a_certificate_that_is_for_it() {
+    let secret = |name: &str, common: &str, names: &[&str]| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = rcgen::CertificateParams::new(names).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, common);
+        let chain = params.self_signed(&key).unwrap().pem();
+        let pem = |text: String| gateway::base64(text.as_bytes());
+        let object = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "a" },
+            "data": { "tls.crt": pem(chain), "tls.key": pem(key.serialize_pem()) } });
+        format!("---\n{object}\n")
+    };
+    let manifests = [
+        service("a", "one", 80),
+        secret("wild", "x", &["*.c.test"]),
+        secret("old", "old.test", &[]),
+        with_tls("any", &[], "a.c.test", r#"{"secretName":"wild"}"#),
+        with_tls("pattern", &[], "b.c.test", r#"{"hosts":["*.c.test"],"secretName":"wild"}"#),
+        with_tls("common", &[], "old.test", r#"{"hosts":["old.test"],"secretName":"old"}"#),
+        with_tls("other", &[], "d.test", r#"{"hosts":["e.c.test"],"secretName":"wild"}"#),
+        with_tls("empty", &[], "f.test", "{}"),
+        ingress("a", "open", &[], "g.c.test", &ALL),
+    ]
+    .concat();
+    let settings = Settings { own_certificate: certificate::make(), ..every() };
+    let (text, reasons) = text(&manifests, &settings);
+    for (host, certificate, redirects) in [
+        ("a.c.test", "tls-", true),
+        ("b.c.test", "tls-", true),
+        ("old.test", "tls-", true),
+        ("d.test", "own-", true),
+        ("f.test", "own-", true),
+        ("g.c.test", "own-", false),
+    ] {
+        let name = format!("server_name {host};");
+        let server = text.split("\n    server {").find(|server| server.contains(&name)).unwrap();
+        let line = server.lines().find(|line| line.contains("ssl_certificate ")).unwrap();
+        assert!(line.contains(&format!("/{certificate}")), "{host}: {line}");
+        assert_eq!(server.contains("return 308 https://"), redirects, "{host}: {server}");
+    }
+    assert_eq!(reasons, ["DefaultCertificate"]);
+}
+
+#[test]
 fn classes_are_named_in_both_ways() {
     let of = |class: &str, host: &str| {
         let annotation = format!("\"kubernetes.io/ingress.class\":\"{class}\"");
@@ -336,6 +380,9 @@ fn a_host_without_a_secret_becomes_a_listener_that_asks() {
         service("a", "one", 80),
         with_tls("asks", &[], "a.test", r#"{"hosts":["a.test","b.test"]}"#),
         with_tls("named", &[], "b.test", r#"{"hosts":["b.test"],"secretName":"own"}"#),
+        with_tls("wild", &[], "x.c.test", r#"{"hosts":["*.c.test"],"secretName":"wild"}"#),
+        with_tls("all", &[], "d.test", r#"{"secretName":"all"}"#),
+        with_tls("other", &[], "e.test", r#"{"hosts":["f.test"],"secretName":"own"}"#),
     ]
     .concat();
     let mut snapshot = Snapshot::default();
@@ -349,6 +396,9 @@ fn a_host_without_a_secret_becomes_a_listener_that_asks() {
     };
     assert_eq!(tls("a.test"), r#"{"options":{"weir.internal/acme":"true"}}"#);
     assert_eq!(tls("b.test"), r#"{"certificateRefs":[{"name":"own"}]}"#);
+    // No entry lists these hosts.
+    assert_eq!(tls("x.c.test"), r#"{"certificateRefs":[{"name":"wild"}]}"#);
+    assert_eq!(tls("d.test"), r#"{"certificateRefs":[{"name":"all"}]}"#);
     let told: Vec<_> = converted.findings.iter().map(|one| (one.reason, &*one.about)).collect();
-    assert_eq!(told, [("NoCertificate", "a.test")]);
+    assert_eq!(told, [("NoCertificate", "a.test"), ("NoCertificate", "e.test")]);
 }

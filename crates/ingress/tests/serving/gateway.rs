@@ -110,7 +110,7 @@ pub(super) fn secret(dir: &Dir, namespace: &str, name: &str, chain: &str, key: &
     format!("---\n{object}\n")
 }
 
-fn base64(bytes: &[u8]) -> String {
+pub(super) fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let group = |group: &[u8]| {
         let word = group.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte))
