@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServicePort};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use weir_conf::Directive;
 
 use super::lines::{digest, line};
@@ -15,6 +16,22 @@ use crate::report::{ObjectId, Severity};
 
 /// A port of a Service, by name or number. If empty, the first port.
 pub(super) type PortName = String;
+
+/// The port of a Service with this name or number.
+fn named<'p>(ports: &'p [ServicePort], port: &PortName) -> Option<&'p ServicePort> {
+    ports
+        .iter()
+        .find(|p| port.is_empty() || p.name.as_deref() == Some(port) || p.port.to_string() == *port)
+}
+
+/// The port of a Service that leads to this port of its pods.
+fn targeted<'p>(ports: &'p [ServicePort], port: &PortName) -> Option<&'p ServicePort> {
+    ports.iter().find(|p| match &p.target_port {
+        Some(IntOrString::Int(number)) => number.to_string() == *port,
+        Some(IntOrString::String(name)) => name == port,
+        None => false,
+    })
+}
 
 impl Work<'_> {
     /// Makes the group for a Service and returns its name. `None` if it has no servers now, which a
@@ -55,10 +72,7 @@ impl Work<'_> {
             };
         }
         let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
-        let wanted = ports.iter().find(|p| {
-            port.is_empty() || p.name.as_deref() == Some(port) || p.port.to_string() == *port
-        });
-        let Some(wanted) = wanted else {
+        let Some(wanted) = named(ports, port).or_else(|| targeted(ports, port)) else {
             self.say(
                 id,
                 Severity::Error,
@@ -68,6 +82,10 @@ impl Work<'_> {
             );
             return None;
         };
+        if named(ports, port).is_none() {
+            let what = "this is the port of the pods: ingress-nginx takes it, others may not";
+            self.say(id, Severity::Note, "TargetPort", &about, what);
+        }
         let whole = source.is_some_and(|source| source.options.service_upstream);
         let mut group = ServerGroup::new(namespace, service, wanted);
         let canary = source.and_then(|s| s.options.affinity.as_ref()).is_some_and(|a| a.canary);

@@ -326,3 +326,25 @@ fn values_that_weir_would_refuse_are_told_and_the_rest_is_served() {
     }
     assert_eq!(ask(&server, "s.test", "/", "").status, 503);
 }
+
+#[test]
+fn a_path_may_name_the_port_of_the_pods() {
+    let with = |name: &str, target: &str, named: &str| {
+        let one = service("a", name, behind("one"));
+        let one = one.replace("[{ port: 80 }]", &format!("[{{ port: 80, targetPort: {target} }}]"));
+        let site = ingress("a", name, &[], &format!("{name}.test"), &[("Prefix", "/", name)]);
+        one + &site.replace("\"port\":{\"number\":80}", &format!("\"port\":{{{named}}}"))
+    };
+    let manifests = [
+        with("number", "8080", "\"number\":8080"),
+        with("word", "web", "\"name\":\"web\""),
+        with("usual", "8080", "\"number\":80"),
+        with("neither", "8080", "\"number\":81"),
+    ];
+    let Some((server, findings)) = serve(&manifests.concat()) else { return };
+    for (name, wanted) in [("number", 200), ("word", 200), ("usual", 200), ("neither", 503)] {
+        assert_eq!(ask(&server, &format!("{name}.test"), "/", "").status, wanted, "{name}");
+    }
+    let told: Vec<_> = findings.iter().map(|f| (f.reason, f.object.name.as_str())).collect();
+    assert_eq!(told, [("NoPort", "neither"), ("TargetPort", "number"), ("TargetPort", "word")]);
+}
