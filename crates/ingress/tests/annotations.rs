@@ -186,6 +186,38 @@ fn certificates_of_clients_that_no_secret_proves_close_the_paths() {
 }
 
 #[test]
+fn a_service_whose_headers_cannot_be_read_closes_the_paths() {
+    let url = ("auth-url", "http://10.0.0.9/check");
+    for (more, closed) in [
+        (("auth-response-headers", "X-User, X-Mail"), false),
+        (("auth-response-headers", "X-User; X-Mail"), true),
+        (("auth-method", "BREW"), true),
+    ] {
+        let (text, findings) = made(&[url, more]);
+        let told = findings.iter().any(|f| f.reason == "AccessClosed" && f.about == "auth-url");
+        assert_eq!((told, text.contains("return 503")), (closed, closed), "{more:?}");
+        let named = findings.iter().any(|f| f.reason == "InvalidAnnotation" && f.about == more.0);
+        assert_eq!(named, closed, "{more:?}");
+    }
+}
+
+#[test]
+fn of_several_aliases_a_wrong_one_is_left_out_alone() {
+    let (text, findings) = made(&[("server-alias", "one.test, ~^www\\d+$, two.test,")]);
+    let names = text.lines().find(|line| line.contains("one.test")).unwrap();
+    assert!(names.ends_with(" one.test two.test;"), "{names}");
+    let told: Vec<_> = findings.iter().map(|f| (f.reason, f.about.as_str())).collect();
+    assert_eq!(told, [("InvalidAnnotation", "server-alias")]);
+}
+
+#[test]
+fn a_cookie_for_sessions_may_have_the_name_of_any_framework() {
+    let (text, findings) =
+        made(&[("affinity", "cookie"), ("session-cookie-name", ".App.Session~1")]);
+    assert!(text.contains("sticky cookie .App.Session~1 ") && findings.is_empty(), "{findings:?}");
+}
+
+#[test]
 fn a_check_of_servers_behind_without_authorities_is_told_of() {
     let told = |annotations: &[(&str, &str)]| {
         let (_, findings) = made(annotations);

@@ -142,6 +142,11 @@ fn read(r: &Reader<'_>, names: &Names, loopback: bool, global: bool) -> Option<A
     };
     let cache = cache(r, names);
     let keepalive = keepalive(r).filter(|_| !global);
+    // With a part of these headers, clients could send the others themselves.
+    let refused = |name, missing: bool| !global && missing && r.text(name).is_some();
+    if refused(names.headers, headers.is_none()) || refused(names.method, method.is_none()) {
+        return None;
+    }
     Some(AuthRequest {
         url: url?,
         method,

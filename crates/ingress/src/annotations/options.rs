@@ -270,11 +270,14 @@ fn routes(r: &Reader<'_>, o: &mut Options) {
     o.passthrough = r.flag("ssl-passthrough").unwrap_or(false);
     o.from_to_www = r.flag("from-to-www-redirect").unwrap_or(false);
     let names = r.read("server-alias", |text| {
-        let names: Vec<String> = text.split(',').map(|n| n.trim().to_lowercase()).collect();
-        match names.iter().find(|name| !values::is_host(name, true)) {
-            None => Ok(names),
-            Some(name) => Err(format!("\"{name}\" is no host name; patterns are not taken")),
+        let names = text.split(',').map(|name| name.trim().to_lowercase());
+        let names = names.filter(|name| !name.is_empty());
+        let (good, wrong): (Vec<_>, Vec<_>) = names.partition(|name| values::is_host(name, true));
+        if let Some(name) = wrong.first() {
+            let why = "is no host name, and patterns are not taken; it is left out";
+            r.wrong("server-alias", format!("\"{name}\" {why}"));
         }
+        Ok(good)
     });
     o.aliases = names.unwrap_or_default();
     o.vhost = r.template("upstream-vhost", "-._~:/");
@@ -392,7 +395,7 @@ const CIPHERS: &str = ":!+-@=_.";
 
 fn affinity(r: &Reader<'_>) -> Option<Affinity> {
     let kind = r.choice("affinity", &["cookie"]);
-    let name = r.plain("session-cookie-name", "-_").unwrap_or_else(|| "INGRESSCOOKIE".to_owned());
+    let name = r.plain("session-cookie-name", "-_.~").unwrap_or_else(|| "INGRESSCOOKIE".to_owned());
     let mut words = vec!["cookie".to_owned(), name];
     let longest = 10 * 365 * 24 * 3600;
     let age = r.number("session-cookie-max-age", 0, longest);
