@@ -114,9 +114,9 @@ fn read(r: &Reader<'_>, names: &Names, loopback: bool, global: bool) -> Option<A
     let headers = r.read(names.headers, |text| {
         let names: Vec<String> =
             text.split(',').map(|name| name.trim().to_owned()).filter(|n| !n.is_empty()).collect();
-        match names.iter().find(|name| !values::is_header(name)) {
+        match names.iter().find(|name| !values::is_free_header(name)) {
             None => Ok(names),
-            Some(name) => Err(format!("\"{name}\" is no name of a header")),
+            Some(name) => Err(format!("\"{name}\" is no name of a header that weir takes")),
         }
     });
     let parameter = r.plain(names.parameter, "-_.~");

@@ -144,6 +144,14 @@ pub fn is_header(text: &str) -> bool {
     (1..=256).contains(&text.len()) && of(text, "-_")
 }
 
+/// Whether an object may name a header that weir sets. Those that say where a message ends are
+/// weir's own: with others, a part of one request would be the next one of a connection that several
+/// routes use.
+pub fn is_free_header(text: &str) -> bool {
+    let own = ["Content-Length", "Transfer-Encoding"];
+    is_header(text) && !own.iter().any(|name| name.eq_ignore_ascii_case(text))
+}
+
 /// Whether an upstream server may have this address. Loopback and link-local addresses are the
 /// server's own machine.
 pub fn is_far(address: IpAddr) -> bool {

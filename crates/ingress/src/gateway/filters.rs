@@ -34,7 +34,7 @@ fn text(value: &str) -> Result<&str, String> {
 }
 
 fn header(name: &str) -> Result<&str, String> {
-    match values::is_header(name) {
+    match values::is_free_header(name) {
         true => Ok(name),
         false => Err(format!("\"{name}\" is no name of a header that weir takes")),
     }

@@ -420,7 +420,10 @@ impl Rule<'_> {
         list.extend(protocol_lines);
         let mut extra = actions.headers.clone();
         if let Some(rewrite) = actions.rewrite {
-            extra.extend(rewrite.hostname.iter().map(|host| ("Host".to_owned(), host.clone())));
+            if let Some(host) = &rewrite.hostname {
+                extra.retain(|(name, _)| !name.eq_ignore_ascii_case("Host"));
+                extra.push(("Host".to_owned(), host.clone()));
+            }
             let change = rewrite.path.iter();
             list.extend(change.flat_map(|change| filters::rewrite(change, &self.prefixes())));
         }

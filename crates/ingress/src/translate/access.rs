@@ -288,7 +288,7 @@ pub(super) fn custom_headers(
     let mut list = Vec::new();
     let mut dollar = false;
     for (header, value) in data {
-        let good = values::is_header(header)
+        let good = values::is_free_header(header)
             && value.len() <= values::LONGEST
             && !value.contains(char::is_control)
             && allowed(header);

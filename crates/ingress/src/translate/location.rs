@@ -250,7 +250,7 @@ impl Work<'_> {
             return Vec::new();
         };
         let good = |(name, value): &(&String, &String)| {
-            values::is_header(name)
+            values::is_free_header(name)
                 && value.len() <= values::LONGEST
                 && !value.contains(char::is_control)
                 && values::template(value).is_ok()

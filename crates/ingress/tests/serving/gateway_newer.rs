@@ -118,6 +118,45 @@ fn a_cookie_for_sessions_has_the_name_and_the_path_that_it_is_given() {
 }
 
 #[test]
+fn a_route_does_not_say_where_a_message_ends() {
+    let rule = |path: &str, kind: &str, value: Value| {
+        let key = format!("{}{}", kind[..1].to_lowercase(), &kind[1..]);
+        json!({ "matches": [{ "path": { "value": path } }], "backendRefs": to("one"),
+            "filters": [{ "type": kind, key: value }] })
+    };
+    let (asked, answered) = ("RequestHeaderModifier", "ResponseHeaderModifier");
+    let mut host =
+        rule("/host", asked, json!({ "set": [{ "name": "host", "value": "set.test" }] }));
+    let rewrite = json!({ "type": "URLRewrite", "urlRewrite": { "hostname": "inner.test" } });
+    host["filters"].as_array_mut().unwrap().push(rewrite);
+    let length = json!([{ "name": "content-length", "value": "1" }]);
+    let rules = json!([
+        rule("/set", asked, json!({ "set": length })),
+        rule(
+            "/add",
+            asked,
+            json!({ "add": [{ "name": "Transfer-Encoding", "value": "chunked" }] })
+        ),
+        rule("/remove", asked, json!({ "remove": ["Content-Length"] })),
+        rule("/answer", answered, json!({ "set": length })),
+        host,
+    ]);
+    let manifests =
+        [plain(), service("a", "one", behind("one")), route("HTTPRoute", "a", "r", &[], rules)];
+    let Some((server, statuses)) = serve(&manifests.concat()) else { return };
+    for path in ["/set", "/add", "/remove", "/answer"] {
+        let answer = ask(&server, &format!("GET {path}"), "a.test", "");
+        assert_eq!(answer.status, 500, "{path}");
+    }
+    let told = &statuses.routes.values().next().unwrap()[0].conditions;
+    assert!(told.iter().any(|one| one.kind == "PartiallyInvalid" && one.holds), "{told:?}");
+    // The last of two filters that name the host has it.
+    let head = ask(&server, "GET /host", "a.test", "").body().to_ascii_lowercase();
+    assert_eq!(head.matches("\nhost: ").count(), 1, "{head}");
+    assert!(head.contains("\nhost: inner.test\r"), "{head}");
+}
+
+#[test]
 fn attempts_follow_with_a_pause_and_end_with_the_time_of_the_request() {
     let answering = |good: fn(usize) -> bool| {
         let asked = AtomicUsize::new(0);
