@@ -9,6 +9,7 @@
 pub mod addresses;
 mod backends;
 mod certificates;
+mod durations;
 mod entries;
 mod features;
 mod filters;

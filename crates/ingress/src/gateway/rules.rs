@@ -4,6 +4,7 @@
 use weir_conf::Directive;
 
 use super::backends::{Backend, BackendProtocol, Block, Use};
+use super::durations::milliseconds;
 use super::entries::{self, Entry, Path};
 use super::filters::{self, Actions, Origin};
 use super::grants::{Referrer, Refused};
@@ -526,18 +527,28 @@ impl Rule<'_> {
             );
             return Vec::new();
         }
-        if self.shares.iter().filter(|share| share.weight > 0).count() > 1 {
-            let text = "a client stays with a server, not with one of several backends";
-            work.say(&self.id, Severity::Warning, "SessionInPart", "sessionPersistence", text);
-        }
         let cookie = session.cookie.as_ref().or(session.cookie_config.as_ref());
-        let name = cookie.and_then(|cookie| cookie.name.as_ref()).or(session.session_name.as_ref());
-        let name = name.filter(|name| values::of(name, "-_") && !name.is_empty()).cloned();
+        let asked =
+            cookie.and_then(|cookie| cookie.name.as_ref()).or(session.session_name.as_ref());
+        let name = asked.filter(|name| values::of(name, COOKIE_NAME) && !name.is_empty()).cloned();
+        let permanent =
+            cookie.and_then(|cookie| cookie.lifetime_type.as_deref()) == Some("Permanent");
+        let several = self.shares.iter().filter(|share| share.weight > 0).count() > 1;
+        for (is_so, text) in [
+            (several, "a client stays with a server, not with one of several backends"),
+            (asked.is_some() && name.is_none(), "the name is none of a cookie: it has another"),
+            (
+                session.absolute_timeout.is_some() && !permanent,
+                "absoluteTimeout counts for cookies of the lifetime Permanent alone",
+            ),
+        ] {
+            if is_so {
+                work.say(&self.id, Severity::Warning, "SessionInPart", "sessionPersistence", text);
+            }
+        }
         let name = name.unwrap_or_else(|| format!("weir-{}", digest(self.name.as_bytes())));
         let path = cookie.and_then(|cookie| cookie.path.as_deref());
         let path = path.filter(|path| path.starts_with('/') && values::of(path, "/-_.~%"));
-        let permanent =
-            cookie.and_then(|cookie| cookie.lifetime_type.as_deref()) == Some("Permanent");
         let expires =
             session.absolute_timeout.as_deref().and_then(milliseconds).filter(|_| permanent);
         let mut words = vec!["cookie".to_owned(), name];
@@ -547,41 +558,5 @@ impl Rule<'_> {
     }
 }
 
-/// The milliseconds of a duration of the API, such as `1h30m` or `500ms`.
-pub(super) fn milliseconds(text: &str) -> Option<u64> {
-    let (mut rest, mut total) = (text, 0u64);
-    if text.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() {
-        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let number: u64 = rest.get(..digits)?.parse().ok()?;
-        rest = rest.get(digits..)?;
-        let units = [("ms", 1), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
-        let (unit, length) = units.into_iter().find(|(unit, _)| rest.starts_with(unit))?;
-        rest = rest.get(unit.len()..)?;
-        total = total.checked_add(number.checked_mul(length)?)?;
-    }
-    (total <= 1_000_000_000_000).then_some(total)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::milliseconds;
-
-    #[test]
-    fn durations_are_those_of_the_api() {
-        for (text, wanted) in [
-            ("500ms", Some(500)),
-            ("1h30m", Some(5_400_000)),
-            ("10s5ms", Some(10_005)),
-            ("0s", Some(0)),
-            ("", None),
-            ("5", None),
-            ("s", None),
-            ("1d", None),
-        ] {
-            assert_eq!(milliseconds(text), wanted, "{text}");
-        }
-    }
-}
+/// The characters of a cookie's name beside letters and digits, without the dollar. RFC 6265.
+const COOKIE_NAME: &str = "!#%&'*+-.^_`|~";

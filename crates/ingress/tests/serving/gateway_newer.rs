@@ -85,6 +85,7 @@ fn a_cookie_for_sessions_has_the_name_and_the_path_that_it_is_given() {
             "cookie": { "name": "mine", "path": "/new", "lifetimeType": "Permanent" } })
         ),
         rule("/plain", json!({ "type": "Cookie", "cookie": {} })),
+        rule("/signs", json!({ "sessionName": "my.app!~1" })),
         rule("/odd", json!({ "cookie": { "name": "a;b", "path": "/x; domain=y" } })),
         rule(
             "/old",
@@ -106,6 +107,7 @@ fn a_cookie_for_sessions_has_the_name_and_the_path_that_it_is_given() {
         ("/new", "mine=", "; path=/new"),
         ("/new", "mine=", "; max-age=3600"),
         ("/plain", "weir-", "; path=/"),
+        ("/signs", "my.app!~1=", "; path=/"),
         ("/odd", "weir-", "; path=/"),
         ("/old", "before=", "; path=/"),
         ("/old", "before=", "; max-age=3600"),
