@@ -376,3 +376,36 @@ fn long_lists_and_many_paths_make_no_endless_configuration() {
         }
     }
 }
+
+/// Each host of an Ingress has its snippet for servers.
+#[test]
+fn a_snippet_for_very_many_hosts_makes_no_endless_configuration() {
+    let settings = Settings {
+        without_class: true,
+        snippet_directives: ["add_header".to_owned()].into(),
+        ..Settings::default()
+    };
+    for (hosts, is_taken) in [(3, true), (300, false)] {
+        let rule = |n: usize| {
+            let backend =
+                serde_json::json!({ "service": { "name": "app", "port": { "number": 80 } } });
+            let path = serde_json::json!({ "path": "/", "pathType": "Prefix", "backend": backend });
+            serde_json::json!({ "host": format!("h{n}.test"), "http": { "paths": [path] } })
+        };
+        let rules: Vec<serde_json::Value> = (0..hosts).map(rule).collect();
+        let snippet = "add_header X-Own y;\n".repeat(1500);
+        let object = serde_json::json!({ "kind": "Ingress", "apiVersion": "networking.k8s.io/v1",
+            "metadata": { "name": "many", "namespace": "evil",
+                "annotations": { "nginx.ingress.kubernetes.io/server-snippet": snippet } },
+            "spec": { "rules": rules } });
+        let mut snapshot = Snapshot::default();
+        assert_eq!(snapshot.add_text(&object.to_string()), Vec::<String>::new());
+        let made = translate(&snapshot, &settings);
+        let told = made.findings.iter().any(|one| one.reason == "TooLarge");
+        let text = String::from_utf8(made.text.print().unwrap()).unwrap();
+        assert_eq!((told, text.contains("X-Own")), (!is_taken, is_taken), "{hosts}");
+        // No request passes where the snippet is not.
+        let closed = text.matches("\n        return 503;").count();
+        assert_eq!(closed, if is_taken { 0 } else { hosts }, "{hosts}");
+    }
+}

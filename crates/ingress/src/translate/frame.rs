@@ -12,6 +12,7 @@ use super::lines::{line, when};
 use super::owners::key_owner;
 use super::rules::{Match, RouteKey, root};
 use super::snippet::Place;
+use super::sources::Source;
 use super::work::{Servers, Work};
 use super::{location, passthrough};
 use crate::report::Severity;
@@ -263,8 +264,7 @@ fn body(work: &mut Work<'_>, host: &Host, tls: bool) -> Vec<Directive> {
     let mut list = work.base.server.clone();
     work.owners.mark(&key_owner("server-snippet"), &mut list);
     for source in &host.sources {
-        let text = source.options.server_snippet.as_ref();
-        let mut made = work.snippet(source, "server-snippet", text, Place::Server);
+        let mut made = server_snippet(work, source);
         work.owners.mark(&source.id, &mut made);
         list.extend(made);
     }
@@ -323,6 +323,22 @@ fn body(work: &mut Work<'_>, host: &Host, tls: bool) -> Vec<Directive> {
         list.push(line("location", ["/"]).with_block(nothing));
     }
     list
+}
+
+/// The directives of an Ingress's snippet for servers. Without them, the server could answer what
+/// they keep from clients.
+fn server_snippet(work: &mut Work<'_>, source: &Source) -> Vec<Directive> {
+    let text = source.options.server_snippet.as_ref();
+    let bytes = text.map_or(0, String::len).saturating_mul(source.rules.len());
+    if bytes <= location::MOST_OF_INGRESS {
+        return work.snippet(source, "server-snippet", text, Place::Server);
+    }
+    let why = format!(
+        "it stands in each of {} hosts, and would have {bytes} bytes: answers are 503",
+        source.rules.len()
+    );
+    work.say(&source.id, Severity::Error, "TooLarge", "server-snippet", &why);
+    vec![line("return", ["503"])]
 }
 
 /// The directives for client certificates. A host asks for them in one way: the first Ingress that

@@ -35,9 +35,10 @@ const NOT_OF_FASTCGI: [&str; 2] = ["http_502", "http_504"];
 /// The path of ACME's HTTP challenges.
 const CHALLENGE: &str = "/.well-known/acme-challenge";
 
-/// The most bytes of the words of all locations of an Ingress. Each location has the lists of the
-/// annotations for itself, so their size would grow with the square of the Ingress's.
-const MOST_OF_INGRESS: usize = 8 << 20;
+/// The most bytes of the words of all locations of an Ingress, and of the snippets in all of its
+/// servers. Each location has the lists of the annotations for itself, so their size would grow with
+/// the square of the Ingress's.
+pub(super) const MOST_OF_INGRESS: usize = 8 << 20;
 /// What each location may have in any case.
 const LEAST_OF_LOCATION: usize = 4 << 10;
 
