@@ -242,6 +242,42 @@ def statuses_say_what_is_served(w):
     return f"accepted within {took:.2f} s; {w.pod.metric('statuses_written_total')} statuses were written, {written} of them before"
 
 
+def what_leaves_the_controller_waits_for_one(w):
+    """A Gateway or ListenerSet that is weir's no more does not go on to say that it is served."""
+    begin(w)
+    allowing = {"allowedListeners": {"namespaces": {"from": "Same"}}}
+    one, two = (lambda: gateway("leaves", "one", [listener("http", 80)], **allowing)), gateway("leaves", "two", [listener("http", 80)], **allowing)
+    joining = lambda name: thing("ListenerSet", "leaves", "set", {"parentRef": {"name": name}, "listeners": [listener("more", 81)]})
+    w.api.put(namespace("leaves"))
+    for object in (one(), two, joining("one")):
+        w.api.put(object)
+    is_served = lambda object: is_told(w, object, "Programmed", "Programmed")
+    def waits(object):
+        status = w.api.get(object)["status"]
+        told = {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
+        return told == {"Accepted": ("Unknown", "Pending"), "Programmed": ("Unknown", "Pending")} and not status.get("listeners")
+    wait("a set", 5, lambda: is_served(joining("one")))
+    w.api.put(joining("two"))
+    wait("a set of another Gateway", 5, lambda: is_served(joining("two")))
+    w.api.put(joining("none"))
+    wait("a set without a Gateway", 5, lambda: waits(joining("none")))
+    w.api.put(joining("one"))
+    wait("a set again", 5, lambda: is_served(joining("one")))
+    w.api.delete(one())
+    wait("a set whose Gateway is gone", 5, lambda: waits(joining("one")))
+    # Another controller's word stays.
+    path = lambda name: f"/apis/{GROUP}/v1/namespaces/leaves/gateways/{name}"
+    theirs = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "theirs", "lastTransitionTime": "2020-01-01T00:00:00Z"}
+    w.api.put(one())
+    wait("a Gateway", 5, lambda: is_served(one()))
+    w.api.call("PATCH", path("two"), {"spec": {"gatewayClassName": "other"}}, "application/merge-patch+json")
+    wait("a Gateway of another class", 5, lambda: waits(two))
+    w.api.call("PATCH", path("two") + "/status", {"status": {"conditions": [theirs]}}, "application/merge-patch+json")
+    w.api.call("PATCH", path("one"), {"spec": {"gatewayClassName": "other"}}, "application/merge-patch+json")
+    wait("the other Gateway", 5, lambda: waits(one()))
+    assert w.api.get(two)["status"]["conditions"] == [theirs]
+
+
 def what_weir_refuses_of_gateways_is_left_out_alone(w):
     begin(w)
     one = Backend("one")
@@ -400,6 +436,7 @@ def is_open(ip):
 
 
 TESTS = [kinds_of_gateway_api_come_later_and_go, routes_change_under_running_workers, namespaces_are_selected_by_labels,
-         gateways_have_addresses_of_the_range, statuses_say_what_is_served, each_gateway_has_a_service, the_leader_alone_writes_statuses,
+         gateways_have_addresses_of_the_range, statuses_say_what_is_served, what_leaves_the_controller_waits_for_one,
+         each_gateway_has_a_service, the_leader_alone_writes_statuses,
          half_a_key_of_a_listener_takes_nothing_from_others, routes_follow_a_watch_whose_history_is_gone,
          what_weir_refuses_of_gateways_is_left_out_alone, without_rights_for_gateway_api_ingresses_are_served]

@@ -15,6 +15,8 @@ use weir_testkit::{Dir, PATIENCE, Process, free_port, listen};
 
 #[path = "cluster/process.rs"]
 mod process;
+#[path = "cluster/statuses.rs"]
+mod statuses;
 
 const GATEWAY: &str = "gateway.networking.k8s.io";
 

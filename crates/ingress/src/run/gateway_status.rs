@@ -58,13 +58,24 @@ struct Writer {
     /// Whether each Gateway gets a Service.
     services: bool,
     written: BTreeMap<ObjectId, Written>,
+    /// The statuses of the last report for objects without a list of controllers.
+    own: BTreeMap<ObjectId, Value>,
+    /// Such objects that no longer belong to this controller, with their last status.
+    left: BTreeMap<ObjectId, Value>,
 }
 
 /// Writes statuses that differ, forever.
 pub async fn write(client: Client, controller: String, services: bool, shared: Arc<Shared>) {
     let (mut reports, mut leads) = (shared.report.subscribe(), shared.leads.subscribe());
-    let mut writer =
-        Writer { client, shared: shared.clone(), controller, services, written: BTreeMap::new() };
+    let mut writer = Writer {
+        client,
+        shared: shared.clone(),
+        controller,
+        services,
+        written: BTreeMap::new(),
+        own: BTreeMap::new(),
+        left: BTreeMap::new(),
+    };
     let (mut known, mut wanted) = (None::<Arc<Statuses>>, Vec::new());
     let mut denials: Denials<ObjectId> = Denials::default();
     let mut failed = false;
@@ -76,12 +87,13 @@ pub async fn write(client: Client, controller: String, services: bool, shared: A
             () = sleep(COMPARE_EVERY) => {}
         }
         let Some(statuses) = reports.borrow_and_update().statuses.clone() else { continue };
-        if !shared.leads() {
-            continue;
-        }
+        // Every pod follows which objects come and go, since it may hold the Lease next.
         if !known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &statuses)) {
             wanted = writer.wanted(&statuses);
             known = Some(statuses);
+        }
+        if !shared.leads() {
+            continue;
         }
         let obsolete = writer.obsolete(&wanted);
         let mut due: Vec<&Wanted> = Vec::new();
@@ -138,11 +150,32 @@ struct Change {
     status: Value,
 }
 
+/// The status that the API gives new objects, which waits for a controller.
+fn pending(id: &ObjectId, generation: i64) -> Value {
+    let conditions = ["Accepted", "Programmed"].map(|kind| {
+        json!({ "type": kind, "status": "Unknown", "reason": "Pending",
+            "message": "Waiting for controller", "observedGeneration": generation })
+    });
+    let mut status = json!({ "conditions": conditions, "listeners": [] });
+    // The addresses stay: a Gateway has them again if its class comes back.
+    if id.kind == "Gateway" {
+        status["attachedListenerSets"] = 0.into();
+    }
+    status
+}
+
 impl Writer {
     fn wanted(&mut self, statuses: &Statuses) -> Vec<Wanted> {
         let documents = statuses.documents(&self.controller, self.services);
         let ids: BTreeSet<&ObjectId> = documents.iter().map(|(id, _)| id).collect();
         self.written.retain(|id, _| ids.contains(id));
+        let before = std::mem::take(&mut self.own);
+        let is_own = |id: &&ObjectId| matches!(id.kind, "Gateway" | "ListenerSet");
+        for (id, status) in documents.iter().filter(|(id, _)| is_own(&id)) {
+            self.left.remove(id);
+            self.own.insert(id.clone(), status.clone());
+        }
+        self.left.extend(before.into_iter().filter(|(id, _)| !self.own.contains_key(id)));
         documents
             .into_iter()
             .map(|(id, status)| {
@@ -152,21 +185,36 @@ impl Writer {
             .collect()
     }
 
-    /// Empty statuses for objects that no longer belong to this controller but still have a status
-    /// from it.
-    fn obsolete(&self, wanted: &[Wanted]) -> Vec<Wanted> {
+    /// Statuses for objects that no longer belong to this controller but still have a status from
+    /// it: empty ones, or those of new objects.
+    fn obsolete(&mut self, wanted: &[Wanted]) -> Vec<Wanted> {
         let ids: BTreeSet<&ObjectId> = wanted.iter().map(|one| &one.id).collect();
         let kinds = lock(&self.shared.cluster.gateway);
         let told = kinds.all().filter(|held| merge::has_entry_of(&held.status, &self.controller));
         let objects = told.filter_map(|held| held.object.as_ref());
         let obsolete = objects.filter(|object| !ids.contains(&object.id()));
-        obsolete
+        let mut list: Vec<Wanted> = obsolete
             .map(|object| {
                 let id = object.id();
                 let key = if id.kind == "BackendTLSPolicy" { "ancestors" } else { "parents" };
                 Wanted { id, status: json!({ key: [] }), generation: object.metadata().generation }
             })
-            .collect()
+            .collect();
+        // A status that another controller has written since stays.
+        self.left.retain(|id, last| {
+            let Some((_, held)) = kinds.find(id) else { return false };
+            let Some(object) = &held.object else { return false };
+            // Of the rest, the definition of the kind may lack a part.
+            let last = json!({ "conditions": last.get("conditions") });
+            let is_last = merge::merge(&held.status, &last, &self.controller, "").is_none();
+            if is_last {
+                let generation = object.metadata().generation;
+                let status = pending(id, generation.unwrap_or_default());
+                list.push(Wanted { id: id.clone(), status, generation });
+            }
+            is_last
+        });
+        list
     }
 
     /// The patch to write, or why there is none.
