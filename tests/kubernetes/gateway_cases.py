@@ -209,6 +209,7 @@ def statuses_say_what_is_served(w):
     behind(w, "says", "one", one)
     class_ = thing("GatewayClass", None, "weir", {})
     wait("a class", 5, lambda: is_told(w, class_, "Accepted", "Accepted"))
+    assert is_told(w, class_, "SupportedVersion", "SupportedVersion"), w.api.get(class_)["status"]
     names = [one["name"] for one in w.api.get(class_)["status"]["supportedFeatures"]]
     assert "HTTPRoute" in names and "GatewayInfrastructurePropagation" in names and names == sorted(names), names
     web = gateway("says", "web", [listener("http", 80), listener("tls", 443, "HTTPS")])

@@ -43,6 +43,9 @@ macro_rules! kinds {
             pub namespaces: Vec<Arc<Namespace>>,
             /// The addresses in the statuses of Gateways, by namespace and name.
             pub assigned: BTreeMap<(String, String), Vec<String>>,
+            /// The versions of Gateway API that the cluster's definitions of these kinds are of.
+            /// None of them is known from manifests.
+            pub bundles: BTreeSet<String>,
         }
 
         impl AnyObject {
@@ -78,7 +81,9 @@ macro_rules! kinds {
         impl PartialEq for Objects {
             fn eq(&self, other: &Objects) -> bool {
                 $(same(&self.$field, &other.$field) &&)*
-                same(&self.namespaces, &other.namespaces) && self.assigned == other.assigned
+                same(&self.namespaces, &other.namespaces)
+                    && self.assigned == other.assigned
+                    && self.bundles == other.bundles
             }
         }
 

@@ -15,6 +15,7 @@ use super::objects::{
 };
 use super::ports;
 use super::status::{Condition, GatewayStatus, Statuses};
+use super::versions;
 use crate::annotations::values;
 use crate::report::ObjectId;
 use crate::settings::Settings;
@@ -157,7 +158,8 @@ pub(super) fn gateways<'a>(work: &Work<'a>, statuses: &mut Statuses) -> Vec<Serv
             false => Condition::no("Accepted", "InvalidParameters", "weir takes no parameters"),
         };
         record_generation(statuses, &id, &class.metadata);
-        statuses.classes.insert(id, vec![condition]);
+        let version = versions::condition(&objects.bundles);
+        statuses.classes.insert(id, std::iter::once(condition).chain(version).collect());
     }
     let mut list: Vec<&Gateway> = objects.gateways.iter().map(|one| &**one).collect();
     list.sort_by_key(|gateway| age(&gateway.metadata));

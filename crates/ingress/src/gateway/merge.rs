@@ -12,6 +12,7 @@ const OWN: &[&str] = &[
     "PartiallyInvalid",
     "Programmed",
     "ResolvedRefs",
+    "SupportedVersion",
 ];
 /// The most entries of all controllers together that the API allows.
 const MOST_PARENTS: usize = 32;

@@ -32,6 +32,7 @@ pub mod status;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod versions;
 
 pub(crate) use certificates::ACME_OPTION;
 pub use kinds::{AnyObject, Objects};

@@ -28,6 +28,8 @@ use crate::report::{ObjectId, is_cluster_scoped};
 
 /// The versions that are read, the best first. They do not differ in the fields that are read.
 const VERSIONS: &[&str] = &["v1", "v1beta1", "v1alpha3", "v1alpha2"];
+/// The annotation of a definition with the version of Gateway API.
+const BUNDLE: &str = "gateway.networking.k8s.io/bundle-version";
 /// How long until a definition that could not be read is requested again.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -92,6 +94,8 @@ impl Watched for CachedObject {
 pub struct Entry {
     /// How the kind is requested; `None` if the cluster lacks it.
     resource: Option<ApiResource>,
+    /// The version of Gateway API that its definition is of.
+    bundle: String,
     table: Table<CachedObject>,
 }
 
@@ -110,6 +114,7 @@ impl Kinds {
         if !self.known || self.entries.values().any(|entry| !entry.table.is_ready()) {
             return None;
         }
+        objects.bundles = self.entries.values().map(|entry| entry.bundle.clone()).collect();
         for held in self.entries.values().flat_map(|entry| entry.table.values()) {
             let Some(object) = &held.object else { continue };
             let addresses = held.addresses();
@@ -284,7 +289,9 @@ impl Running {
             }
         };
         self.unread.remove(kind.name);
-        let version = found.and_then(|definition| version(&definition.data));
+        let bundle = found.as_ref().and_then(|definition| definition.annotations().get(BUNDLE));
+        let bundle = bundle.cloned().unwrap_or_default();
+        let version = found.as_ref().and_then(|definition| version(&definition.data));
         let Some(version) = version else { return self.stop(kind) };
         let resource = ApiResource {
             group: GROUP.to_owned(),
@@ -294,6 +301,11 @@ impl Running {
             plural: kind.plural.to_owned(),
         };
         if self.tasks.get(kind.name).is_some_and(|(known, _)| *known == resource) {
+            let mut kinds = lock(&self.shared.cluster.gateway);
+            let known = kinds.entries.get_mut(kind.name).map(|entry| &mut entry.bundle);
+            if known.is_some_and(|known| std::mem::replace(known, bundle.clone()) != bundle) {
+                self.shared.cluster.changed.notify_one();
+            }
             return;
         }
         if let Some((_, task)) = self.tasks.remove(kind.name) {
@@ -303,6 +315,7 @@ impl Running {
         let known = kinds.known;
         let entry = kinds.entries.entry(kind.name).or_default();
         entry.resource = Some(resource.clone());
+        entry.bundle = bundle;
         if known {
             // A kind that is defined later starts empty, so that what is served does not wait for
             // its list.
