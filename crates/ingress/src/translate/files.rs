@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Secret;
 use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use x509_parser::extensions::GeneralName;
 
@@ -91,6 +91,23 @@ impl<'a> Work<'a> {
             }
             _ => Err("ca.crt is no list of certificates in PEM".to_owned()),
         }
+    }
+
+    /// The file of the lists of revoked certificates in `ca.crl`, if there are any.
+    pub(super) fn revocations(
+        &mut self,
+        data: &BTreeMap<String, ByteString>,
+    ) -> Result<Option<String>, String> {
+        let Some(text) = data.get("ca.crl").filter(|text| !text.0.is_empty()) else {
+            return Ok(None);
+        };
+        let list: Result<Vec<_>, _> =
+            CertificateRevocationListDer::pem_slice_iter(&text.0).collect();
+        let list = list.map_err(|_| "ca.crl is no list of revoked certificates in PEM")?;
+        if list.is_empty() || list.iter().any(|one| x509_parser::parse_x509_crl(one).is_err()) {
+            return Err("ca.crl is no list of revoked certificates in PEM".to_owned());
+        }
+        Ok(Some(self.file("crl", text.0.clone())))
     }
 }
 

@@ -349,11 +349,14 @@ fn client_certificates(work: &mut Work<'_>, host: &Host, tls: bool, list: &mut V
         .iter()
         .find_map(|source| Some((source, source.options.client_certificates.as_ref()?)));
     let Some((source, wanted)) = found else { return };
-    let file = work.secret(&source.id, &wanted.secret).and_then(|data| work.authorities(data));
+    let files = work
+        .secret(&source.id, &wanted.secret)
+        .and_then(|data| Ok((work.authorities(data)?, work.revocations(data)?)));
     let first = list.len();
-    match file {
-        Ok(file) if tls => {
-            list.push(line("ssl_client_certificate", [file.as_str()]));
+    match files {
+        Ok((authorities, revoked)) if tls => {
+            list.push(line("ssl_client_certificate", [authorities.as_str()]));
+            list.extend(revoked.map(|file| line("ssl_crl", [file.as_str()])));
             list.push(line("ssl_verify_client", [wanted.verify]));
             list.push(line("ssl_verify_depth", [wanted.depth.to_string().as_str()]));
             if let Some(page) = &wanted.error_page {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use weir_ingress::Settings;
 use weir_testkit::{NameRecord, NameReply, Server, ask_until, listen, name_server};
 
-use super::{behind, ingress, serve_with, service};
+use super::{behind, gateway, ingress, serve_in, serve_with, service};
 
 /// A service that lets in who has `X-Ticket: valid`, sets headers, and counts what it is asked.
 fn judge() -> (u16, Arc<AtomicUsize>) {
@@ -170,4 +170,42 @@ fn connections_to_the_service_are_kept_without_http2() {
     };
     assert!(!text(&[]).contains("keepalive 7;"));
     assert!(text(&[("use-http2", "false")]).contains("keepalive 7;"));
+}
+
+#[test]
+fn a_revoked_certificate_of_a_client_is_refused() {
+    const REVOKED: &str = include_str!("../../../tls/testdata/root.crl");
+    let answer = |list: Option<&str>| {
+        let dir = weir_testkit::certified();
+        let mut data =
+            serde_json::json!({ "ca.crt": gateway::base64(dir.read("root.pem").as_bytes()) });
+        if let Some(list) = list {
+            data["ca.crl"] = gateway::base64(list.as_bytes()).into();
+        }
+        let roots = serde_json::json!({ "apiVersion": "v1", "kind": "Secret", "data": data,
+            "metadata": { "name": "roots", "namespace": "a" } });
+        let host = "www.example.org";
+        let asks = [("auth-tls-secret", "a/roots")];
+        let site = ingress("a", "site", &asks, host, &[("Prefix", "/", "one")]);
+        let tls = r#""spec":{"tls":[{"hosts":["www.example.org"],"secretName":"mine"}],"#;
+        let manifests = [
+            service("a", "one", behind("one")),
+            gateway::secret(&dir, "a", "mine", "chain.pem", "leaf.key"),
+            format!("---\n{roots}\n"),
+            site.replace("\"spec\":{", tls),
+        ];
+        let settings = Settings {
+            http: vec!["127.0.0.1:%%PORT%%".to_owned()],
+            https: vec!["127.0.0.1:%%PORT1%%".to_owned()],
+            without_class: true,
+            ..Settings::default()
+        };
+        let (server, _) = serve_in(dir, &manifests.concat(), settings, |text| text)?;
+        let client = ["-cert", "client.pem", "-key", "client.key"];
+        gateway::shown(&server, 1, (host, host), &client)
+    };
+    for (list, wanted) in [(None, "one"), (Some(REVOKED), "400"), (Some("none"), "403")] {
+        let Some(got) = answer(list) else { return };
+        assert_eq!(got, wanted, "{list:?}");
+    }
 }

@@ -130,7 +130,7 @@ pub(super) fn secured(server: &Server, port: usize, sni: &str, host: &str) -> Op
 }
 
 /// The same with more arguments of that client.
-fn shown(
+pub(super) fn shown(
     server: &Server,
     port: usize,
     (sni, host): (&str, &str),
