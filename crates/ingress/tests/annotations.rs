@@ -107,7 +107,9 @@ fn made(annotations: &[(&str, &str)]) -> (String, Vec<Finding>) {
     let settings = Settings {
         without_class: true,
         passthrough: true,
-        snippet_directives: ["add_header", "proxy_set_header"].map(str::to_owned).into(),
+        snippet_directives: ["add_header", "proxy_set_header", "proxy_buffer_size"]
+            .map(str::to_owned)
+            .into(),
         own_certificate: Some(PAIR.concat().into_bytes()),
         defaults: [
             ("global-auth-url", "http://10.0.0.7/"),
@@ -198,6 +200,45 @@ fn a_service_whose_headers_cannot_be_read_closes_the_paths() {
         assert_eq!((told, text.contains("return 503")), (closed, closed), "{more:?}");
         let named = findings.iter().any(|f| f.reason == "InvalidAnnotation" && f.about == more.0);
         assert_eq!(named, closed, "{more:?}");
+    }
+}
+
+#[test]
+fn a_service_is_told_of_the_client_s_certificate_by_weir_alone() {
+    let url = ("auth-url", "http://10.0.0.9/check");
+    let tls = ("auth-tls-secret", "a/authority");
+    let pass = ("auth-tls-pass-certificate-to-upstream", "true");
+    for (more, sent) in [(&[][..], [0, 0]), (&[tls], [1, 0]), (&[tls, pass], [1, 1])] {
+        let (text, _) = made(&[&[url], more].concat());
+        let asked = text.split("location = external-auth-").nth(1).unwrap();
+        let asked = asked.split("\n        }").next().unwrap();
+        let names = ["ssl-client-verify $ssl_client_verify;", "ssl-client-cert "];
+        assert_eq!(names.map(|name| asked.matches(name).count()), sent, "{more:?}: {asked}");
+    }
+}
+
+#[test]
+fn sizes_of_a_snippet_and_of_annotations_do_not_mix() {
+    let all = [("auth-url", "http://10.0.0.9/check"), ("proxy-buffer-size", "8k")];
+    let snippet = ("auth-snippet", "proxy_buffer_size 32k;");
+    let names = ["proxy_buffer_size 8192;", "proxy_busy_buffers_size ", "proxy_buffer_size 32k;"];
+    for (more, has) in [(&[][..], [true, true, false]), (&[snippet], [false, false, true])] {
+        let (text, _) = made(&[&all, more].concat());
+        let asked = text.split("location = external-auth-").nth(1).unwrap();
+        let asked = asked.split("\n        }").next().unwrap();
+        assert_eq!(names.map(|name| asked.contains(name)), has, "{asked}");
+    }
+}
+
+#[test]
+fn a_client_of_another_origin_is_sent_to_the_login() {
+    let url = ("auth-url", "http://10.0.0.9/check");
+    let login = ("auth-signin", "https://login.test/");
+    for (more, sent) in [(&[][..], false), (&[("enable-cors", "true")], true)] {
+        let (text, _) = made(&[&[url, login], more].concat());
+        let to_login = text.split("location @signin-").nth(1).unwrap();
+        let to_login = to_login.split("\n        }").next().unwrap();
+        assert_eq!(to_login.contains("Access-Control-Allow-Origin"), sent, "{to_login}");
     }
 }
 

@@ -2,14 +2,14 @@
 
 use weir_conf::Directive;
 
-use super::hosts::Route;
+use super::hosts::{Host, Route};
 use super::keys::limit_key;
 use super::lines::{digest, header_line, line, subrequest_name, when};
 use super::made::Made;
 use super::sources::Source;
 use super::work::Work;
-use crate::annotations::AuthRequest;
 use crate::annotations::values::{self, Url};
+use crate::annotations::{AuthRequest, Options};
 use crate::report::Severity;
 
 pub(super) fn cors(route: &Route, list: &mut Vec<Directive>) {
@@ -136,14 +136,59 @@ pub(super) fn target(
     (Vec::new(), format!("{}://{group}{}", auth.url.scheme, auth.url.rest))
 }
 
+/// The directives for requests to the authentication service that other annotations of the
+/// location ask for. As in ingress-nginx, its answers have the buffers of the location's: they may
+/// be large, since they set cookies.
+pub(super) fn of_location(options: &Options, auth: &AuthRequest, sent: &mut Vec<Directive>) {
+    // Sizes limit each other, so those of a snippet and of annotations do not mix.
+    let sizes = ["proxy_buffer_size", "proxy_buffers", "proxy_busy_buffers_size"];
+    let has = |name: &str| sent.iter().any(|directive| directive.name.is(name));
+    let with_sizes = !sizes.iter().any(|name| has(name));
+    let wanted = |name: &str| match name {
+        "proxy_buffering" => auth.cache.is_none() && !has(name),
+        "proxy_http_version" => !has(name),
+        name => with_sizes && sizes.contains(&name),
+    };
+    let own = options.simple.iter().filter(|(name, _)| wanted(name));
+    let own: Vec<Directive> =
+        own.map(|(name, words)| line(name, words.iter().map(String::as_str))).collect();
+    sent.extend(own);
+}
+
+/// The headers about a client's certificate, if the host asks for one. Without them, clients could
+/// send them.
+pub(super) fn certificate_headers(host: &Host) -> Vec<(&'static str, &'static str)> {
+    let mut all = host.sources.iter();
+    let found = all.find_map(|source| source.options.client_certificates.as_ref());
+    let Some(certificates) = found else { return Vec::new() };
+    let mut list = vec![
+        ("ssl-client-verify", "$ssl_client_verify"),
+        ("ssl-client-subject-dn", "$ssl_client_s_dn"),
+        ("ssl-client-issuer-dn", "$ssl_client_i_dn"),
+    ];
+    list.extend(certificates.pass.then_some(("ssl-client-cert", "$ssl_client_escaped_cert")));
+    list
+}
+
+/// What an authentication service of a location is asked with.
+pub(super) struct AuthParts<'a> {
+    pub(super) auth: &'a AuthRequest,
+    pub(super) target: &'a str,
+    pub(super) key: &'a str,
+    /// Directives for answers over TLS.
+    pub(super) of_tls: Vec<Directive>,
+    /// Directives for answers to other origins.
+    pub(super) cors: Vec<Directive>,
+    /// Further directives for the request.
+    pub(super) sent: Vec<Directive>,
+}
+
 pub(super) fn auth_request(
-    (auth, target): (&AuthRequest, &str),
-    key: &str,
-    of_tls: Vec<Directive>,
+    parts: AuthParts<'_>,
     made: &mut Made,
     extra: &mut Vec<(String, String)>,
-    sent: Vec<Directive>,
 ) {
+    let AuthParts { auth, target, key, of_tls, cors, sent } = parts;
     let at = subrequest_name("external-auth", key);
     let redirect = auth.redirect.as_deref().unwrap_or("$request_uri");
     let mut ask = vec![
@@ -161,9 +206,12 @@ pub(super) fn auth_request(
         ("X-Original-Method", "$request_method"),
         ("X-Sent-From", "nginx-ingress-controller"),
         ("X-Real-IP", "$remote_addr"),
-        ("X-Forwarded-For", "$remote_addr"),
+        ("X-Forwarded-For", "$full_x_forwarded_for"),
         ("X-Auth-Request-Redirect", redirect),
     ];
+    let of_method = [("X-Original-URI", "$request_uri"), ("X-Scheme", "$pass_access_scheme")];
+    let of_method = of_method.into_iter().filter(|_| auth.method.is_some());
+    let headers = headers.into_iter().chain(of_method);
     ask.extend(headers.map(|(name, value)| line("proxy_set_header", [name, value])));
     ask.extend(sent);
     ask.push(line("proxy_ssl_server_name", ["on"]));
@@ -188,12 +236,11 @@ pub(super) fn auth_request(
         let mut escape = line("set_by_lua_block", ["$escaped_request_uri"]);
         escape.body =
             weir_conf::DirectiveBody::Raw(b" return ngx.escape_uri(ngx.var.request_uri) ".to_vec());
-        made.beside.push(line("location", [name.as_str()]).with_block(vec![
-            line("internal", []),
-            escape,
-            line("add_header", ["Set-Cookie", "$auth_cookie"]),
-            line("return", ["302", signin]),
-        ]));
+        let cookie = line("add_header", ["Set-Cookie", "$auth_cookie"]);
+        let mut inside = vec![line("internal", []), escape, cookie];
+        inside.extend(cors);
+        inside.push(line("return", ["302", signin]));
+        made.beside.push(line("location", [name.as_str()]).with_block(inside));
     }
 }
 

@@ -3,7 +3,8 @@
 use weir_conf::{Directive, DirectiveBody};
 
 use super::access::{
-    auth_request, basic, cached, cors, custom_headers, limits, resolved, service_headers, target,
+    AuthParts, auth_request, basic, cached, certificate_headers, cors, custom_headers, limits,
+    of_location, resolved, service_headers, target,
 };
 use super::frame;
 use super::hosts::{Host, Route};
@@ -143,16 +144,24 @@ fn whole_location(work: &mut Work<'_>, host: &Host, route: &Route, path: &str, t
         return made;
     }
     if let Some(auth) = o.auth_request.as_ref().filter(|_| !free) {
-        let mut sent = service_headers(work, source, auth);
+        let certificate = certificate_headers(host).into_iter();
+        let set = |(name, value)| line("proxy_set_header", [name, value]);
+        let mut sent: Vec<Directive> = certificate.map(set).collect();
+        sent.extend(service_headers(work, source, auth));
         sent.extend(match &auth.snippet {
             Some(text) if auth.global => work.fragment("global-auth-snippet", text),
             text => work.snippet(source, "auth-snippet", text.as_ref(), Place::Location),
         });
         sent.extend(cached(work, source, auth, &key));
+        of_location(o, auth, &mut sent);
         let (set, target) = target(work, source, auth, &key);
         sent.extend(set);
         let of_tls = if tls { frame::of_tls(work) } else { Vec::new() };
-        auth_request((auth, &target), &key, of_tls, &mut made, &mut extra, sent);
+        let mut of_cors = Vec::new();
+        cors(route, &mut of_cors);
+        let (target, key) = (target.as_str(), key.as_str());
+        let parts = AuthParts { auth, target, key, of_tls, cors: of_cors, sent };
+        auth_request(parts, &mut made, &mut extra);
     }
     made.inside.extend(o.satisfy.map(|all| line("satisfy", [all])));
     limits(work, source, &mut made.inside);

@@ -2,6 +2,7 @@
 
 use weir_conf::Directive;
 
+use super::access::certificate_headers;
 use super::hosts::{Host, Route};
 use super::lines::line;
 use super::made::{Made, headers};
@@ -102,18 +103,8 @@ pub(super) fn pass(
     }
     extra.extend(o.vhost.clone().map(|vhost| ("Host".to_owned(), vhost)));
     extra.extend(o.connection.clone().map(|value| ("Connection".to_owned(), value)));
-    if let Some(certificates) =
-        host.sources.iter().find_map(|s| s.options.client_certificates.as_ref())
-    {
-        let mut add =
-            |name: &str, variable: &str| extra.push((name.to_owned(), variable.to_owned()));
-        add("ssl-client-verify", "$ssl_client_verify");
-        add("ssl-client-subject-dn", "$ssl_client_s_dn");
-        add("ssl-client-issuer-dn", "$ssl_client_i_dn");
-        if certificates.pass {
-            add("ssl-client-cert", "$ssl_client_escaped_cert");
-        }
-    }
+    let certificate = certificate_headers(host).into_iter();
+    extra.extend(certificate.map(|(name, variable)| (name.to_owned(), variable.to_owned())));
     let (set, directive, scheme) = match o.protocol {
         Protocol::Http => ("proxy", "proxy_pass", "http://"),
         Protocol::Https => ("proxy", "proxy_pass", "https://"),

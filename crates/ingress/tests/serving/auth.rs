@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use weir_ingress::Settings;
 use weir_testkit::{NameRecord, NameReply, Server, ask_until, listen, name_server};
 
-use super::{behind, gateway, ingress, serve_in, serve_with, service};
+use super::{behind, gateway, ingress, read_head, serve_in, serve_with, service};
 
 /// A service that lets in who has `X-Ticket: valid`, sets headers, and counts what it is asked.
 fn judge() -> (u16, Arc<AtomicUsize>) {
@@ -208,4 +208,35 @@ fn a_revoked_certificate_of_a_client_is_refused() {
         let Some(got) = answer(list) else { return };
         assert_eq!(got, wanted, "{list:?}");
     }
+}
+
+#[test]
+fn a_service_may_answer_as_much_as_the_location_has_buffers_for() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let tell = std::sync::Mutex::new(tell);
+    let port = listen(move |mut stream| {
+        use std::io::Write;
+        let Some(head) = read_head(&mut stream) else { return };
+        let _ = tell.lock().unwrap().send(head);
+        let cookie = "c".repeat(6000);
+        let _ = write!(
+            stream,
+            "HTTP/1.1 200 OK\r\nX-Cookie: {cookie}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
+    });
+    let url = format!("http://127.0.0.1:{port}/");
+    let asks = [("auth-url", url.as_str()), ("auth-method", "GET")];
+    let large = [asks[0], asks[1], ("proxy-buffer-size", "16k")];
+    let all = [("Prefix", "/", "one")];
+    let manifests = [
+        service("a", "one", behind("one")),
+        ingress("a", "small", &asks, "b.test", &all),
+        ingress("a", "large", &large, "a.test", &all),
+    ];
+    let Some((server, _)) = serve_with(&manifests.concat(), Settings::default()) else { return };
+    assert_eq!(status(&server, "/x?y=1", ""), "200");
+    let head = told.recv_timeout(weir_testkit::PATIENCE).unwrap();
+    assert!(head.contains("X-Original-URI: /x?y=1\r\n"), "{head}");
+    assert!(head.contains("X-Scheme: http\r\n"), "{head}");
+    assert_eq!(gateway::ask(&server, "GET /", "b.test", "").status, 500);
 }
