@@ -338,7 +338,10 @@ fn load(input: &Input) -> Result<(Translation, bool), String> {
 }
 
 fn check(input: &Input) -> Result<ExitCode, String> {
-    let (translation, whole) = load(input)?;
+    let (snapshot, mut settings, whole) = read(input)?;
+    // In a cluster, hosts without a certificate have one of the program's own making.
+    settings.own_certificate = settings.own_certificate.or_else(certificate::make);
+    let translation = translate(&snapshot, &settings);
     let mut out = String::new();
     for id in &translation.served {
         let own: Vec<_> = translation.findings.iter().filter(|f| f.object == *id).collect();

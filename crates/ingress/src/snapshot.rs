@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
@@ -110,7 +111,13 @@ impl Snapshot {
             "Ingress" => put(&mut self.ingresses, document),
             "Service" => put(&mut self.services, document),
             "EndpointSlice" => put(&mut self.slices, document),
-            "Secret" => put(&mut self.secrets, document),
+            "Secret" => {
+                put(&mut self.secrets, document)?;
+                if let Some(secret) = self.secrets.last_mut() {
+                    take_texts(Arc::make_mut(secret));
+                }
+                Ok(())
+            }
             "ConfigMap" => put(&mut self.config_maps, document),
             kind if kind.ends_with("List") => {
                 let Value::Object(mut list) = document else { return Ok(()) };
@@ -142,6 +149,13 @@ fn put<T: DeserializeOwned>(list: &mut Vec<Arc<T>>, document: Value) -> Result<(
     let object = serde_json::from_value(document).map_err(|e| format!("{kind} {name}: {e}"))?;
     list.push(Arc::new(object));
     Ok(())
+}
+
+/// Adds the texts of a manifest to the data of its Secret, as the API server does.
+fn take_texts(secret: &mut Secret) {
+    let Some(texts) = secret.string_data.take() else { return };
+    let texts = texts.into_iter().map(|(key, text)| (key, ByteString(text.into_bytes())));
+    secret.data.get_or_insert_default().extend(texts);
 }
 
 fn collect(path: &Path, depth: u32, files: &mut Vec<PathBuf>) -> io::Result<()> {

@@ -82,3 +82,27 @@ fn ingresses_of_any_class_are_checked_where_no_class_is_among_the_manifests() {
     std::fs::write(manifests.join("class.json"), class).unwrap();
     assert!(!check(&[]), "the class is another controller's");
 }
+
+#[test]
+fn check_takes_the_own_certificate_for_granted_that_a_cluster_has() {
+    let dir = Dir::new();
+    let root = include_str!("../../tls/testdata/root.pem");
+    let indented: String = root.lines().map(|line| format!("    {line}\n")).collect();
+    let manifests = format!(
+        r#"{{ "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+            "metadata": {{ "name": "site", "namespace": "a", "annotations": {{ "nginx.ingress.kubernetes.io/auth-tls-secret": "a/roots" }} }},
+            "spec": {{ "tls": [{{ "hosts": ["a.test"] }}], "rules": [{{ "host": "a.test" }}] }} }}
+---
+apiVersion: v1
+kind: Secret
+metadata: {{ name: roots, namespace: a }}
+stringData:
+  ca.crt: |
+{indented}"#
+    );
+    std::fs::write(dir.file("site.yaml"), manifests).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir-ingress"));
+    let output = command.arg("check").arg(dir.file("site.yaml")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(said, "Ingress a/site: works the same\n");
+}
