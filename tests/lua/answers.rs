@@ -134,6 +134,36 @@ fn a_server_behind_gets_what_a_script_has_changed() {
 }
 
 #[test]
+fn headers_of_a_request_have_as_many_lines_as_nginx_keeps() {
+    let server = server(
+        r#"location = /behind { content_by_lua_block {
+               local h = ngx.req.get_headers()
+               ngx.print(h.authorization, " ", h["x-gone"], " ", h["x-two"], " ", h.host, " ", ngx.var.host)
+           } }
+           location = /t {
+               access_by_lua_block {
+                   local req = require "ngx.req"
+                   req.add_header("Authorization", "second") req.add_header("X-Two", "2")
+                   ngx.req.set_header("X-Gone", "")
+                   ngx.req.set_header("Host", "[::1]:80")
+               }
+               proxy_pass http://127.0.0.1:%%PORT%%/behind; proxy_set_header Host $http_host;
+           }
+           location = /length { content_by_lua_block {
+               ngx.req.set_header("Content-Length", 2) ngx.req.read_body()
+               ngx.print(ngx.req.get_body_data())
+           } }"#,
+    );
+    let headers = "Authorization: first\r\nX-Gone: 1\r\nX-Two: 1\r\n";
+    let answer = server.connect().ask("GET /t", headers, "").body();
+    assert_eq!(answer, "second nil 12 [::1]:80 [::1]");
+    // What a script says of the length does not make a request of the rest.
+    let mut client = server.connect();
+    assert_eq!(client.ask("POST /length", "Content-Length: 3\r\n", "abc").body(), "abc");
+    assert_eq!(client.get("/t").status, 200);
+}
+
+#[test]
 fn large_bodies_are_files() {
     let server = server(
         r#"location / { client_body_buffer_size 1k; content_by_lua_block {

@@ -30,7 +30,7 @@ fn posted(server: &Server, body: &str) -> String {
 #[test]
 fn a_script_sends_a_file_in_place_of_the_body() {
     let server = echo(
-        "ngx.req.read_body() ngx.req.set_body_file(ngx.var.document_root .. '/body', ngx.var.args) \
+        "ngx.req.read_body() ngx.req.set_body_file(ngx.var.document_root .. '/body', ngx.var.args ~= nil) \
          ngx.req.set_header('X-File', ngx.req.get_body_file())",
     );
     server.dir().write("body", "from a file");

@@ -68,7 +68,7 @@ pub fn set_answer(r: &mut Request, name: &[u8], values: &mut [Vec<u8>]) -> Resul
         // Only the body's writer decides on the framing.
         b"transfer-encoding" | b"" => {}
         // There is at most one line of these.
-        b"content-range" | b"expires" | b"refresh" => {
+        b"accept-ranges" | b"content-range" | b"expires" | b"refresh" => {
             response.headers.remove(name);
             if let Some(value) = last {
                 response.headers.add(name, &value);
@@ -105,47 +105,126 @@ pub fn set_location_as_said(r: &mut Request, values: &mut [Vec<u8>]) {
     }
 }
 
-/// Replaces all lines of this name in the request, as if the client had sent them. No other code adds lines to a request, and
-/// lines that are passed on are not checked again.
-#[expect(clippy::disallowed_methods, reason = "what it adds is within its line")]
+/// Headers of a request that have at most one line. nginx: `ngx_http_lua_set_handlers` of `ngx_http_lua_headers_in.c`.
+const WITH_ONE_LINE: &[&str] = &[
+    "Host",
+    "Connection",
+    "If-Modified-Since",
+    "If-Unmodified-Since",
+    "If-Match",
+    "If-None-Match",
+    "User-Agent",
+    "Referer",
+    "Content-Length",
+    "Content-Type",
+    "Range",
+    "If-Range",
+    "Transfer-Encoding",
+    "Expect",
+    "Upgrade",
+    "Accept-Encoding",
+    "Via",
+    "Authorization",
+    "Keep-Alive",
+    "X-Real-IP",
+    "Depth",
+    "Destination",
+    "Overwrite",
+    "Date",
+];
+
+/// A value that the request's header of this name cannot have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unfit;
+
+/// Checks a value for a header of the request. An empty one removes the header.
+pub fn fits_request(name: &[u8], value: &[u8]) -> Result<(), Unfit> {
+    let fits = match () {
+        () if value.is_empty() => true,
+        () if name.eq_ignore_ascii_case(b"host") => host_of(value).is_some(),
+        () if name.eq_ignore_ascii_case(b"content-length") => {
+            weir_conf::values::number(value).is_some()
+        }
+        () => true,
+    };
+    if fits { Ok(()) } else { Err(Unfit) }
+}
+
+/// The name of a `Host` that a script or the configuration sets: without port and trailing dot. It may have bytes that a
+/// client's may not have. nginx: `ngx_http_lua_validate_host`.
+fn host_of(value: &[u8]) -> Option<&[u8]> {
+    let end = match value.first() {
+        Some(b'[') => value.iter().position(|b| *b == b']').map(|at| at + 1),
+        _ => value.iter().position(|b| *b == b':'),
+    };
+    let host = value.get(..end.unwrap_or(value.len()))?;
+    let host = host.strip_suffix(b".").unwrap_or(host);
+    let is_bad =
+        host.is_empty() || value.contains(&b'/') || memchr::memmem::find(value, b"..").is_some();
+    (!is_bad).then_some(host)
+}
+
+/// Replaces all lines of this name in the request, as if the client had sent them. An empty value in place of the old ones adds
+/// no line. Lines that are passed on are not checked again.
 pub fn set_request(r: &mut Request, name: &[u8], values: &[Vec<u8>]) {
     let name = &*checked(name);
-    if name.is_empty() {
-        return;
-    }
-    let is_host = name.eq_ignore_ascii_case(b"host");
-    if is_host {
+    remove_from_request(r, name);
+    let values = values
+        .split_first()
+        .map_or(values, |(first, others)| if first.is_empty() { others } else { values });
+    add_to_request(r, name, values);
+}
+
+/// Adds lines of this name to the request. A header that has one line only gets the last value.
+pub fn add_request(r: &mut Request, name: &[u8], values: &[Vec<u8>]) {
+    add_to_request(r, &checked(name), values);
+}
+
+#[expect(clippy::disallowed_methods, reason = "it adds no line")]
+fn remove_from_request(r: &mut Request, name: &[u8]) {
+    if name.eq_ignore_ascii_case(b"host") {
         r.host.clear();
     }
     let buf = std::mem::take(&mut r.buf);
     let head = r.parser.head_mut();
     head.headers.retain(|header| !header.name.of(&buf).eq_ignore_ascii_case(name));
     r.buf = buf;
-    for value in values {
-        let at = r.parser.head().end as usize;
-        let mut line = [name, value].concat();
-        r.within_line(&mut line, name.len());
-        let whole = at + line.len();
-        // The lines go behind the head, before the part of the body that was read.
-        if at > r.buf.len() {
-            return;
-        }
-        if is_host {
-            r.host.clear();
-            r.host.extend_from_slice(line.get(name.len()..).unwrap_or_default());
-        }
-        r.body.shift(line.len());
-        r.buf.splice(at..at, line);
-        let end = at + name.len();
-        let (name, value) = (Span::new(at, end), Span::new(end, whole));
-        let id = HeaderId::from_name(name.of(&r.buf));
-        let head = r.parser.head_mut();
-        head.add_header(HeaderLine { name, value, id });
-        head.end = value.end;
+}
+
+fn add_to_request(r: &mut Request, name: &[u8], mut values: &[Vec<u8>]) {
+    if name.is_empty() {
+        return;
     }
-    if is_host {
-        let end = r.host.iter().position(|b| *b == b':').unwrap_or(r.host.len());
-        r.host.truncate(end);
-        r.host.make_ascii_lowercase();
+    if let ([.., last], true) = (values, has_one_line(name)) {
+        remove_from_request(r, name);
+        values = if last.is_empty() { &[] } else { std::slice::from_ref(last) };
     }
+    values.iter().for_each(|value| add_line(r, name, value));
+}
+
+fn has_one_line(name: &[u8]) -> bool {
+    WITH_ONE_LINE.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+}
+
+/// Adds a line behind the head, before the part of the body that was read. No other code adds lines to a request.
+#[expect(clippy::disallowed_methods, reason = "what it adds is within its line")]
+fn add_line(r: &mut Request, name: &[u8], value: &[u8]) {
+    let at = r.parser.head().end as usize;
+    if at > r.buf.len() {
+        return;
+    }
+    let mut line = [name, value].concat();
+    r.within_line(&mut line, name.len());
+    if name.eq_ignore_ascii_case(b"host") {
+        let value = line.get(name.len()..).unwrap_or_default();
+        r.host = host_of(value).unwrap_or_default().to_ascii_lowercase();
+    }
+    let (end, whole) = (at + name.len(), at + line.len());
+    r.body.shift(line.len());
+    r.buf.splice(at..at, line);
+    let (name, value) = (Span::new(at, end), Span::new(end, whole));
+    let id = HeaderId::from_name(name.of(&r.buf));
+    let head = r.parser.head_mut();
+    head.add_header(HeaderLine { name, value, id });
+    head.end = value.end;
 }

@@ -179,11 +179,9 @@ impl<'z> Dict<'z> {
         })
     }
 
-    /// Sets the time to live of a valid value. False without such a key.
+    /// Sets the time to live of a value, even if it has expired. False without such a key.
     pub fn expire(&mut self, key: &[u8], ttl: u64) -> bool {
-        let Some(entry) = self.find(key).filter(|entry| !self.is_stale(*entry)) else {
-            return false;
-        };
+        let Some(entry) = self.find(key) else { return false };
         let expires = if ttl == 0 { 0 } else { self.now.saturating_add(ttl) };
         let (head, last) = (self.table.value(entry, 0), self.table.value(entry, 2));
         self.table.set_values(entry, [head, expires, last]);

@@ -9,7 +9,7 @@ use weir_proto::http1::Method;
 
 use super::natives::{Natives, failed, keep};
 use super::{encode, headers};
-use crate::answer::change;
+use crate::answer::change::{self, Unfit};
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{NgxError, with_request};
 use crate::modules::lua::yield_request::{YieldRequest, reply};
@@ -98,28 +98,38 @@ fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, NgxErro
         }
     }
     if let Some(headers) = option(asked, "headers")? {
-        for (name, value) in headers.pairs::<mlua::String, Value>().flatten() {
-            let value =
-                super::natives::bytes(lua, &value).ok_or("attempt to use bad header value")?;
-            let values = if value.is_empty() { Vec::new() } else { vec![value] };
-            change::set_request(sr, &name.as_bytes(), &values);
+        for pair in headers.pairs::<Value, Value>().flatten() {
+            let (name, value) = texts(lua, &pair)?;
+            change::fits_request(&name, &value)
+                .map_err(|Unfit| "failed to adjust the subrequest: -1")?;
+            change::set_request(sr, &name, &[value]);
         }
     }
     if let Ok(Some(ctx)) = asked.raw_get::<Option<Table>>("ctx") {
         answer::context(sr).ctx = Some(keep(ctx)?);
     }
     if let Some(vars) = option(asked, "vars")? {
-        for (name, value) in vars.pairs::<mlua::String, Value>().flatten() {
-            let value = super::natives::bytes(lua, &value).ok_or_else(|| {
-                format!("attempt to use bad variable value type {}", value.type_name())
-            })?;
-            super::variables::store(sr, &name.as_bytes(), Some(value), |name| {
+        for pair in vars.pairs::<Value, Value>().flatten() {
+            let (name, value) = texts(lua, &pair)?;
+            super::variables::store(sr, &name, Some(value), |name| {
                 let why = "maybe you forgot to define it first?";
                 format!("variable \"{name}\" cannot be assigned a value ({why})")
             })?;
         }
     }
     Ok(capture)
+}
+
+/// A pair of the options `vars` and `headers`. As in lua-nginx-module, the errors speak of variables in both.
+fn texts(lua: &Lua, (name, value): &(Value, Value)) -> Result<(Vec<u8>, Vec<u8>), NgxError> {
+    let Value::String(name) = name else {
+        return Err("attempt to use a non-string key in the \"vars\" option table".into());
+    };
+    let text = super::natives::bytes(lua, value).ok_or_else(|| {
+        let kind = value.type_name().trim_start_matches("light");
+        NgxError::from(format!("attempt to use bad variable value type {kind}"))
+    })?;
+    Ok((name.as_bytes().to_vec(), text))
 }
 
 /// An option that is a table, if it is given.

@@ -35,7 +35,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         lua.create_string(quote_sql(&text.as_bytes()))
     })?;
     natives.add("decode_args", |lua, (text, most): (mlua::String, Option<usize>)| {
-        let ((all, list), truncated) = decode_args(lua, &text.as_bytes(), most).unwrap_or_default();
+        let ((all, list), truncated) =
+            decode_args(lua, &text.as_bytes(), most, Counted::All).unwrap_or_default();
         (all, list, truncated)
     })
 }
@@ -117,25 +118,39 @@ fn digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
 
+/// Which arguments count against a limit, as in lua-nginx-module.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    /// Those with a name. The result is truncated if there are more pieces between `&` than the limit.
+    Named,
+    /// All pieces between `&`, also empty ones.
+    All,
+}
+
 /// The arguments by name, `true` for those without a value, and "truncated" if there were more than
 /// `most` (100 by default; 0 is any number).
 pub fn decode_args(
     lua: &Lua,
     text: &[u8],
     most: Option<usize>,
+    counted: Counted,
 ) -> mlua::Result<(NamedValues, Option<&'static str>)> {
-    let mut parts = text.split(|b| *b == b'&').filter(|part| !part.is_empty());
     let most = most.filter(|most| *most != 0).unwrap_or(most.map_or(100, |_| usize::MAX));
+    let truncated = memchr::memchr_iter(b'&', text).count() >= most;
     let mut all = Vec::new();
-    for part in parts.by_ref().take(most) {
+    for (i, part) in text.split(|b| *b == b'&').enumerate() {
+        let before = if counted == Counted::Named { all.len() } else { i };
+        if before == most {
+            break;
+        }
         match memchr::memchr(b'=', part) {
             Some(0) => {}
+            None if part.is_empty() => {}
             Some(at) => all.push((unescape(&part[..at]), Some(unescape(&part[at + 1..])))),
             None => all.push((unescape(part), None)),
         }
     }
-    let truncated = parts.next().map(|_| "truncated");
-    Ok((named(lua, &all)?, truncated))
+    Ok((named(lua, &all)?, truncated.then_some("truncated")))
 }
 
 /// Quotes a text as MySQL reads it.

@@ -7,7 +7,8 @@ use weir_proto::http1::Version;
 
 use super::natives::{AnswerKind, Natives, borrowed, failed, named};
 use crate::answer::change::{
-    NoLength, WITH_A_FIELD, set_answer, set_location_as_said, set_request,
+    NoLength, Unfit, WITH_A_FIELD, add_request, fits_request, set_answer, set_location_as_said,
+    set_request,
 };
 use crate::modules::lua::answer;
 use crate::modules::lua::conf::CONF;
@@ -49,7 +50,21 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         set(passed.first, &mut [passed.second.to_vec()]).map(|()| AnswerKind::Nil)
     })?;
     natives.add("answer_headers", |lua, (most, raw): (Option<usize>, Option<bool>)| {
-        let all = with(|r| answer_headers(r));
+        let all = with(|r| {
+            let mut all = answer_headers(r);
+            let connection: &[u8] = match r.response.status {
+                101 => b"upgrade",
+                _ if r.keepalive && r.is_main() => b"keep-alive",
+                _ => b"close",
+            };
+            all.push((b"connection".to_vec(), connection.to_vec()));
+            for (name, _) in &mut all {
+                if IN_LOWER_CASE.iter().any(|known| name.eq_ignore_ascii_case(known)) {
+                    name.make_ascii_lowercase();
+                }
+            }
+            all
+        });
         let all = all.and_then(|all| {
             let lines = all.iter().map(|(n, v)| (n.as_slice(), v.as_slice()));
             lines_of(lua, lines, most, raw == Some(true)).map_err(failed)
@@ -61,24 +76,36 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         flat(all.and_then(|all| all))
     })?;
     natives.add_refusing("set_request_header", |lua, (name, value): (mlua::String, Value)| {
-        set_of_request(&name.as_bytes(), &values(lua, &value)?)
+        change_request(&name.as_bytes(), &values(lua, &value)?, set_request)
+    })?;
+    natives.add_refusing("add_request_header", |lua, (name, value): (mlua::String, Value)| {
+        change_request(&name.as_bytes(), &values(lua, &value)?, add_request)
     })?;
     natives.direct("set_request_header_text", |passed, _| {
-        set_of_request(passed.first, &[passed.second.to_vec()]).map(|()| AnswerKind::Nil)
+        let values = [passed.second.to_vec()];
+        change_request(passed.first, &values, set_request).map(|()| AnswerKind::Nil)
     })
 }
 
-fn set_of_request(name: &[u8], mut values: &[Vec<u8>]) -> Result<(), NgxError> {
-    if let ([.., last], true) = (values, name.eq_ignore_ascii_case(b"host")) {
-        // A request has one host, so the last one counts.
-        values = std::slice::from_ref(last);
-    }
+/// Headers of the answer whose names are in lower case for `ngx.resp.get_headers(max, true)`, too.
+const IN_LOWER_CASE: &[&[u8]] = &[b"content-type", b"content-length", b"transfer-encoding"];
+
+/// What a script sees where a header cannot have its value.
+const UNSET: &str = "failed to set header";
+
+type Change = fn(&mut Request, &[u8], &[Vec<u8>]);
+
+fn change_request(name: &[u8], values: &[Vec<u8>], change: Change) -> Result<(), NgxError> {
+    let fitting = values.iter().try_for_each(|value| fits_request(name, value));
     with(|r| {
         // A request of HTTP/0.9 has no headers.
-        if r.version > Version::Http09 {
-            set_request(r, name, values);
+        if r.version <= Version::Http09 {
+            return Ok(());
         }
-    })
+        fitting.map_err(|Unfit| NgxError::from(UNSET))?;
+        change(r, name, values);
+        Ok(())
+    })?
 }
 
 /// The lines of a header of the answer that has no field of its own.
@@ -102,7 +129,7 @@ fn set(name: &[u8], values: &mut [Vec<u8>]) -> Result<(), NgxError> {
             answer::context(r).typeless = values.iter().all(|value| value.is_empty());
         }
         if !r.response.sent {
-            return set_answer(r, name, values).map_err(|NoLength| "invalid Content-Length".into());
+            return set_answer(r, name, values).map_err(|NoLength| UNSET.into());
         }
         let name = String::from_utf8_lossy(name).into_owned();
         let text = "attempt to set ngx.header.HEADER after sending out response headers";
@@ -183,10 +210,6 @@ pub fn answer_headers(r: &Request) -> Vec<(Vec<u8>, Vec<u8>)> {
         if r.response.special_header(&lower(name.as_bytes(), b'_'), &mut value) {
             all.push((name.as_bytes().to_vec(), value));
         }
-    }
-    if r.is_main() {
-        let how: &[u8] = if r.keepalive { b"keep-alive" } else { b"close" };
-        all.push((b"Connection".to_vec(), how.to_vec()));
     }
     all.extend(r.response.headers.iter().map(|(n, v)| (n.to_vec(), v.to_vec())));
     all

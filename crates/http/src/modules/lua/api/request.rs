@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 use mlua::{Lua, Value};
 use weir_proto::http1::{Method, Version};
 
-use super::encode;
+use super::encode::{self, Counted};
 use super::natives::{AnswerKind, Natives};
 use crate::answer::change;
 use crate::modules::lua::answer;
@@ -40,7 +40,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.direct("is_internal", |_, _| with(|r| r.internal.into()))?;
     natives.add("uri_args", |lua, most: Option<usize>| {
-        match with(|r| encode::decode_args(lua, &r.args, most)) {
+        match with(|r| encode::decode_args(lua, &r.args, most, Counted::Named)) {
             Ok(Ok(((all, list), truncated))) => (None, all, list, truncated),
             Ok(Err(error)) => (Some(error.to_string()), None, None, None),
             Err(refusal) => (Some(refusal.to_string()), None, None, None),

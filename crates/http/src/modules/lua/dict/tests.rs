@@ -60,7 +60,10 @@ fn values_expire() {
     assert_eq!(valid(&mut at(1050), b"k"), None);
     assert_eq!((at(1050).left(b"k"), at(1250).left(b"k")), (Some(-1), Some(-200)));
     assert!(at(1050).read_stale(b"k", &mut Vec::new()).is_some_and(|(_, stale)| stale));
-    assert!(!at(1050).expire(b"k", 10));
+    assert!(at(1050).expire(b"k", 10));
+    assert_eq!(valid(&mut at(1059), b"k"), Some(text("v")));
+    assert!(at(1050).expire(b"k", 0) && at(1000).expire(b"k", 50));
+    assert!(!at(1050).expire(b"other", 50));
     assert_eq!(at(1050).keys(0), Vec::<Vec<u8>>::new());
     assert_eq!(
         at(1050).store(b"k", (new(&text("w")), 7), 0, (StoreMode::Replace, true)),

@@ -115,7 +115,7 @@ provide("ngx.resp", {
     add_header = ngx.resp.add_header,
     set_status = function(status, reason)
         status = a_number(1, status)
-        if reason == nil then
+        if reason == nil or reason == "" then
             ngx.status = status
         else
             native.check(native.set_status_line(status, tostring(reason)))

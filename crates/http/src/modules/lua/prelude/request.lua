@@ -4,7 +4,7 @@ local native = ...
 local check, wait, lines = native.check, native.wait, native.lines
 local raise, refuse, counted = native.raise, native.refuse, native.counted
 local a_string, a_number, a_kind, a_count = native.a_string, native.a_number, native.a_kind, native.a_count
-local type, tostring, select, ipairs, rawget = type, tostring, select, ipairs, rawget
+local type, tostring, select, rawget = type, tostring, select, rawget
 local concat, insert = table.concat, table.insert
 
 local METHODS = {
@@ -92,11 +92,7 @@ function req.add_header(name, value)
     name = header_name(name)
     if value == nil then raise("bad 'value' argument: string or table expected, got nil") end
     if type(value) == "table" and #value == 0 then raise("bad 'value' argument: non-empty table expected") end
-    local old = req.get_headers(0)[name]
-    local all = type(old) == "table" and old or { old }
-    value = lines(value)
-    for _, one in ipairs(type(value) == "table" and value or { value }) do insert(all, one) end
-    return check(native.set_request_header(name, all))
+    return check(native.add_request_header(name, lines(value)))
 end
 
 -- The second argument is a table to reuse.
@@ -157,7 +153,8 @@ function req.set_body_file(...)
     counted(n, 1, 2, "expecting 1 or 2 arguments but seen %d")
     path = a_string(1, path)
     after_reading()
-    local ok, why = wait(native.put_body_file(path, clean and true or false))
+    if n == 2 then a_kind(2, "boolean", clean) end
+    local ok, why = wait(native.put_body_file(path, clean == true))
     if not ok then raise(why) end
 end
 
