@@ -98,6 +98,17 @@ fn all_phases_run_in_their_order() {
 }
 
 #[test]
+fn a_script_sets_variables_of_the_access_log() {
+    let server = server_with(
+        "log_format own '$uri $seen';",
+        r#"access_log own.log own; set $seen "";
+           location /t { log_by_lua_block { ngx.var.seen = "by " .. ngx.get_phase() } return 204; }"#,
+    );
+    server.get("/t");
+    server.wait_file("own.log", "/t by log\n", 1);
+}
+
+#[test]
 fn a_script_ends_the_request_where_it_says() {
     let server = server(
         r#"error_page 404 /gone;

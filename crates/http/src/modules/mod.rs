@@ -259,8 +259,9 @@ static PHASES: Phases = Phases {
         either("static", always, static_::handler),
     ],
     log: &[
-        plain("log", always, log::handler),
+        // A script may set variables of the access log. nginx: the lua module puts its handler first.
         plain("lua", lua::wants_log, lua::log),
+        plain("log", always, log::handler),
         plain("otel", otel::wants_spans, otel::log),
     ],
 };
