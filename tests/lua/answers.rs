@@ -51,6 +51,47 @@ fn an_answer_may_come_piece_by_piece() {
 }
 
 #[test]
+fn output_functions_return_what_openresty_returns() {
+    let server = server(
+        r#"location = /t { content_by_lua_block {
+               local seen = {}
+               local function note(ok, why) table.insert(seen, why or tostring(ok)) end
+               note(ngx.flush()) ngx.send_headers() note(ngx.flush()) note(ngx.flush(true))
+               note(ngx.print("a")) note(ngx.flush()) note(ngx.eof()) note(ngx.print("b"))
+               ngx.log(ngx.ERR, "seen: ", table.concat(seen, ", "))
+           } }
+           location = /head { content_by_lua_block {
+               local ok, why = ngx.print("a") local _, again = ngx.print("b")
+               ngx.log(ngx.ERR, "first ", ok, " ", why, ", then ", again)
+           } }
+           location = /filter { return 200; body_filter_by_lua_block {
+               local function failure(index, value)
+                   local _, why = pcall(function() ngx.arg[index] = value end)
+                   return why:match(":%d+: (.*)")
+               end
+               ngx.log(ngx.ERR, "wrong: ", failure(1, { true }), ", ", failure(1, { 1, nil, 2 }), ", ", failure(1, print), ", ",
+                   failure(3, 1), ", ", ngx.arg.x)
+           } }
+           location = /set { set_by_lua $a 'return tostring(ngx.arg[1])' ''; return 200 $a; }
+           location = /exec { content_by_lua_block { ngx.exec("@named?a=1", "b=2") } }
+           location @named { return 200 "named"; }"#,
+    );
+    assert_eq!(server.get("/t").body(), "a");
+    server.wait_log("seen: nothing to flush, nothing to flush, 1, 1, 1, 1, seen eof", 1);
+    assert_eq!(ask(&server, "HEAD /head HTTP/1.1\r\nConnection: close", "").status, 200);
+    server.wait_log("first 1 nil, then header only", 1);
+    server.get("/filter");
+    server.wait_log(
+        "wrong: bad argument #3 to '__newindex' (bad data type boolean found), \
+         bad argument #3 to '__newindex' (bad data type nil found), bad chunk data type: function, bad index: 3, nil",
+        1,
+    );
+    assert_eq!(server.get("/set").body(), "nil");
+    assert_eq!(server.get("/exec").body(), "named");
+    server.wait_log("query strings a=1&b=2 ignored when exec'ing named location @named", 1);
+}
+
+#[test]
 fn old_clients_get_a_length() {
     let server = server("location / { content_by_lua 'ngx.say(1) ngx.say(22)'; }");
     let answer = ask(&server, "GET / HTTP/1.0", "");

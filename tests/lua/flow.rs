@@ -110,6 +110,11 @@ fn a_captured_request_has_the_headers_that_are_said() {
                ngx.print(answer.body, " ", ngx.var.http_x_new, " ", ngx.var.http_accept)
            } }
            location = /odd { content_by_lua_block { ngx.location.capture("/seen", { headers = 5 }) } }
+           location = /chunked { content_by_lua_block {
+               ngx.req.read_body()
+               ngx.print(ngx.location.capture("/length", { method = ngx.HTTP_POST }).body)
+           } }
+           location = /length { content_by_lua_block { ngx.print(ngx.req.get_headers()["Content-Length"]) } }
            location = /wrong { content_by_lua_block {
                local function failure(headers)
                    local _, why = pcall(ngx.location.capture, "/seen", { headers = headers })
@@ -124,6 +129,12 @@ fn a_captured_request_has_the_headers_that_are_said() {
     let answer = ask(&server, "GET /t HTTP/1.1\r\nUser-Agent: theirs\r\nAccept: all", "");
     assert_eq!(answer.body(), "1 mine nil nil all");
     assert_eq!(server.get("/odd").status, 500);
+    let chunked = server.connect().ask(
+        "POST /chunked",
+        "Transfer-Encoding: chunked\r\n",
+        "3\r\nabc\r\n0\r\n\r\n",
+    );
+    assert_eq!(chunked.body(), "3");
     let wrong = "attempt to use a non-string key in the \"vars\" option table\n\
                  attempt to use bad variable value type boolean\nfailed to adjust the subrequest: -1\n";
     assert_eq!(server.get("/wrong").body(), wrong);

@@ -34,6 +34,28 @@ fn silent() -> u16 {
 }
 
 #[test]
+fn an_empty_script_is_an_error_where_openresty_refuses_it() {
+    let server = server("return 200;");
+    for (empty, is_refused) in [
+        ("content_by_lua_block {}", true),
+        ("access_by_lua '';", true),
+        ("log_by_lua_file '';", true),
+        ("content_by_lua_block { }", false),
+        ("set_by_lua_block $a {}", false),
+    ] {
+        server.configure(&format!("events {{ }} http {{ server {{ location / {{ {empty} }} }} }}"));
+        let out = server.command(&["-t"]);
+        let text = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.success(), !is_refused, "{empty} {text}");
+        assert_eq!(
+            text.contains("invalid location config: no runnable Lua code"),
+            is_refused,
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn scripts_of_an_if_run_in_it() {
     let server = server(
         "location /rewrite { if ($arg_a) { rewrite_by_lua_block { ngx.exit(403) } } return 200 in; }

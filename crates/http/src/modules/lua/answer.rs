@@ -24,6 +24,8 @@ pub struct Context {
     pub on_abort: Option<Anchor>,
     /// Written but not sent.
     pending: Vec<u8>,
+    /// Whether a script has written anything of the body.
+    has_body: bool,
     /// The whole answer is held back until its end, so that an HTTP/1.0 client gets its length.
     whole: bool,
     /// Whether `ngx.eof` was called.
@@ -146,19 +148,30 @@ fn obstacle(context: &Context) -> Result<(), &'static str> {
     }
 }
 
+/// Why no body can be sent, if so.
+fn obstacle_to_body(r: &mut Request) -> Result<(), &'static str> {
+    let has_no_body = r.response.header_only && r.response.sent;
+    let context = context(r);
+    if has_no_body && context.raw_socket.is_none() {
+        return Err("header only");
+    }
+    obstacle(context)
+}
+
 /// `ngx.print`
 pub fn print(r: &mut Request, bytes: &[u8]) -> Result<(), &'static str> {
-    obstacle(context(r))?;
+    obstacle_to_body(r)?;
     let keeps = r.version < Version::Http11 && CONF.of(r.conf()).http10_buffering;
     if keeps && !is_begun(r) && r.response.content_length.is_none() {
         context(r).whole = true;
         set_status(r);
     }
     send_head(r)?;
-    if r.response.header_only && r.response.sent {
-        return Err("header only");
+    if !(r.response.header_only && r.response.sent) {
+        let context = context(r);
+        context.has_body |= !bytes.is_empty();
+        context.pending.extend_from_slice(bytes);
     }
-    context(r).pending.extend_from_slice(bytes);
     Ok(())
 }
 
@@ -210,16 +223,14 @@ pub async fn send_to_parent(r: &mut Request) {
 }
 
 /// `ngx.flush`
-pub async fn flush(r: &mut Request) -> Result<(), &'static str> {
-    obstacle(context(r))?;
-    if context(r).whole {
+pub async fn flush(r: &mut Request, waits: bool) -> Result<(), &'static str> {
+    obstacle_to_body(r)?;
+    let context = context(r);
+    if context.whole {
         return Err("buffering");
     }
-    if !r.response.sent {
+    if !(context.has_body || waits) || !r.response.sent {
         return Err("nothing to flush");
-    }
-    if r.response.header_only {
-        return Err("header only");
     }
     send_pending(r, false).await.map_err(unsent)?;
     r.flush_body().await.map_err(unsent)

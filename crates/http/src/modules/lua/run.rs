@@ -108,6 +108,8 @@ enum RoutineState {
     /// Running a step, or waiting for an operation on the request.
     Busy,
     Waiting(Wait),
+    /// Waiting for subrequests. It cannot be killed.
+    Capturing(Wait),
     /// Waiting for more of the request's body.
     Reading(Rc<Reading>),
     /// Waiting for the first of these light threads to end, in the order of the script's call.
@@ -366,7 +368,7 @@ impl ScriptRun<'_> {
                 self.set(i, state);
             }
             // As in nginx, a subrequest begins once all coroutines of the script wait.
-            YieldRequest::Capture(wait) => self.set(i, RoutineState::Waiting(wait)),
+            YieldRequest::Capture(wait) => self.set(i, RoutineState::Capturing(wait)),
             YieldRequest::Spawn(thread, args) => return self.spawn(i, thread, args),
             YieldRequest::Join(ids) => self.join(i, ids),
             YieldRequest::Kill(id) => self.kill(i, id),
@@ -398,12 +400,12 @@ impl ScriptRun<'_> {
                 let taken = answer::take_over(r).await;
                 self.set(i, RoutineState::Ready(raw_socket_reply(taken)));
             }
-            YieldRequest::Flush => {
-                let state = self.send(false).await;
+            YieldRequest::Flush { waits } => {
+                let state = self.send(Some(waits)).await;
                 self.set(i, state);
             }
             YieldRequest::Eof => {
-                let state = self.send(true).await;
+                let state = self.send(None).await;
                 self.set(i, state);
             }
         }
@@ -440,13 +442,13 @@ impl ScriptRun<'_> {
         number
     }
 
-    /// Sends what was written, and with `last` ends the answer.
-    async fn send(&mut self, last: bool) -> RoutineState {
-        let sent = match &mut self.subject {
-            Subject::Nothing | Subject::Timer(_) => Ok(()),
-            Subject::Request(r) if last => answer::eof(r).await,
-            Subject::Request(r) => answer::flush(r).await,
-            Subject::Session(s) => session::send(*s, last).await,
+    /// Sends what was written: `ngx.flush` with its argument, or `ngx.eof`, which ends the answer.
+    async fn send(&mut self, flush: Option<bool>) -> RoutineState {
+        let sent = match (&mut self.subject, flush) {
+            (Subject::Nothing | Subject::Timer(_), _) => Ok(()),
+            (Subject::Request(r), Some(waits)) => answer::flush(r, waits).await,
+            (Subject::Request(r), None) => answer::eof(r).await,
+            (Subject::Session(s), flush) => session::send(*s, flush.is_none()).await,
         };
         match sent {
             Ok(()) => succeeded(),
@@ -600,6 +602,10 @@ impl ScriptRun<'_> {
         if at == 0 || at == i {
             return self.set(i, refused("not a light thread of this one"));
         }
+        let state = self.routines.get(at).map(|routine| &routine.state);
+        if matches!(state, Some(RoutineState::Capturing(_))) {
+            return self.set(i, refused("pending subrequests"));
+        }
         self.set(i, succeeded());
         self.routines.remove(at);
         self.rejoin(id);
@@ -608,7 +614,8 @@ impl ScriptRun<'_> {
     /// Waits until a coroutine is ready.
     async fn wait(&mut self) -> Option<ScriptOutcome> {
         let waits = |state: &RoutineState| {
-            matches!(state, RoutineState::Waiting(_) | RoutineState::Reading(_))
+            use RoutineState::{Capturing, Reading, Waiting};
+            matches!(state, Waiting(_) | Capturing(_) | Reading(_))
         };
         if !self.routines.iter().any(|routine| waits(&routine.state)) {
             let text = format_args!("lua light threads wait for each other");

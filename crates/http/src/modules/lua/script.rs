@@ -163,13 +163,34 @@ impl Scripts {
     }
 }
 
+/// Directives whose scripts may not be empty, as in OpenResty.
+const NEVER_EMPTY: &[&str] = &[
+    "init_by_lua",
+    "server_rewrite_by_lua",
+    "rewrite_by_lua",
+    "access_by_lua",
+    "precontent_by_lua",
+    "content_by_lua",
+    "header_filter_by_lua",
+    "body_filter_by_lua",
+    "log_by_lua",
+];
+
 /// Reads a script directive of any form: `x_by_lua TEXT`, `x_by_lua_block { }`, `x_by_lua_file
 /// PATH`. As in OpenResty, a syntax error or a missing file is only a warning. The requests that
 /// need the script fail.
 pub fn read(s: &mut Scope<'_, '_>, d: &Directive, word: usize) -> Result<Script, Error> {
     let name = d.name.lossy();
+    let phase = name.strip_suffix("_block").or(name.strip_suffix("_file")).unwrap_or(&name);
+    let must_not_be_empty = |text: &[u8]| match text {
+        [] if NEVER_EMPTY.contains(&phase) => {
+            Err(d.error("invalid location config: no runnable Lua code"))
+        }
+        _ => Ok(()),
+    };
     if name.ends_with("_by_lua_file") {
         let Some(path) = d.arg(word) else { return Err(d.error("no file is named")) };
+        must_not_be_empty(&path.bytes)?;
         return file(s, d, path);
     }
     let text = match (&d.body, d.arg(word)) {
@@ -177,7 +198,7 @@ pub fn read(s: &mut Scope<'_, '_>, d: &Directive, word: usize) -> Result<Script,
         (_, Some(word)) => word.bytes.clone(),
         _ => return Err(d.error(format!("\"{name}\" has no script"))),
     };
-    let phase = name.strip_suffix("_block").unwrap_or(&name);
+    must_not_be_empty(&text)?;
     let source = ScriptSource { name: chunk_name(s, d, phase), text };
     if let Err(error) = source.check() {
         s.setup.warnings.push(d.warning(error.to_string()));

@@ -31,7 +31,10 @@ pub enum YieldRequest {
     /// `ngx.req.socket(true)`
     TakeOver,
     /// `ngx.flush`
-    Flush,
+    Flush {
+        /// Whether the script waits until all was sent.
+        waits: bool,
+    },
     /// `ngx.eof`
     Eof,
     /// `ngx.exit`, `ngx.exec`, `ngx.redirect`: the script is not resumed.

@@ -91,7 +91,12 @@ fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, NgxErro
             sr.body.replace(body.into());
             change::set_request(sr, b"Content-Length", &[length]);
         }
-        None if flag("always_forward_body") || matches!(sr.method, Method::Post | Method::Put) => {}
+        None if flag("always_forward_body") || matches!(sr.method, Method::Post | Method::Put) => {
+            // The body of a request in chunks has a length here.
+            if let Some(length) = sr.body.length {
+                change::set_request(sr, b"Content-Length", &[length.to_string().into_bytes()]);
+            }
+        }
         None => {
             sr.body = crate::body::Body::none();
             change::set_request(sr, b"Content-Length", &[]);

@@ -153,7 +153,15 @@ fn exec(r: &mut Request, uri: &[u8], args: &[u8]) -> Result<YieldRequest, NgxErr
         return Err("The uri argument is empty".into());
     }
     if uri.first() == Some(&b'@') {
-        let name = uri.split(|byte| *byte == b'?').next().unwrap_or(uri);
+        let mut parts = uri.splitn(2, |byte| *byte == b'?');
+        let (name, query) = (parts.next().unwrap_or(uri), parts.next().unwrap_or_default());
+        let between: &[u8] = if query.is_empty() || args.is_empty() { b"" } else { b"&" };
+        let all = [query, between, args].concat();
+        if !all.is_empty() {
+            let (all, name) = (weir_log::Bytes(&all), weir_log::Bytes(name));
+            let text = "ignored when exec'ing named location";
+            r.log(weir_log::Level::Warn, format_args!("query strings {all} {text} {name}"));
+        }
         return Ok(YieldRequest::Exit(Exit::Exec(name.to_vec(), Vec::new())));
     }
     let safe = weir_proto::uri::is_unsafe(uri).map_err(|_| {

@@ -30,12 +30,14 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         }
     })?;
     natives.add_refusing("send_headers", |_, ()| with_answer(|r| done(answer::send_head(r))))?;
-    natives.add_waiting("flush", |_, ()| sending(YieldRequest::Flush))?;
+    natives.add_waiting("flush", |_, waits: bool| sending(YieldRequest::Flush { waits }))?;
     natives.add_waiting("eof", |_, ()| sending(YieldRequest::Eof))?;
     natives.add_refusing("get_arg", |lua, index: i64| {
         let string = |bytes: &[u8]| lua.create_string(bytes).map_or(Value::Nil, Value::String);
         if phase() == Phase::Set {
-            return Ok(argument(index).map_or(Value::Nil, |bytes| string(&bytes)));
+            // As in OpenResty, an empty argument is nil.
+            let given = argument(index).filter(|bytes| !bytes.is_empty());
+            return Ok(given.map_or(Value::Nil, |bytes| string(&bytes)));
         }
         in_body_filter()?;
         Ok(with_piece(|piece| match index {
@@ -49,18 +51,24 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let mut bytes = Vec::new();
         match (index, value) {
             (1, Value::Nil) => {}
-            (1, value @ (Value::Boolean(_) | Value::LightUserData(_))) => {
+            (
+                1,
+                value @ (Value::String(_) | Value::Integer(_) | Value::Number(_) | Value::Table(_)),
+            ) => {
+                super::natives::write_message(lua, &value, &mut bytes)
+                    .map_err(|text| format!("bad argument #3 to '__newindex' ({text})"))?;
+            }
+            (1, value) => {
                 let kind = value.type_name().trim_start_matches("light");
                 return Err(format!("bad chunk data type: {kind}").into());
             }
-            (1, value) => super::natives::write(lua, &value, &mut bytes)?,
             (2, value) => {
                 with_piece(|piece| {
                     piece.last = !matches!(value, Value::Nil | Value::Boolean(false))
                 });
                 return Ok(());
             }
-            _ => return Err("no such body filter argument".into()),
+            (index, _) => return Err(format!("bad index: {index}").into()),
         }
         with_piece(|piece| piece.bytes = bytes);
         Ok(())

@@ -120,6 +120,6 @@ ngx.var = setmetatable({}, {
 })
 
 ngx.arg = setmetatable({}, {
-    __index = function(_, index) return check(native.get_arg(a_number(2, index))) end,
+    __index = function(_, index) return check(native.get_arg(type(index) == "number" and index or 0)) end,
     __newindex = function(_, index, value) return check(native.set_arg(a_number(2, index), value)) end,
 })

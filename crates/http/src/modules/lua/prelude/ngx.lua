@@ -294,7 +294,7 @@ function ngx.flush(...)
     local n, sync = select("#", ...), ...
     counted(n, 0, 1, "attempt to pass %d arguments, but accepted 0 or 1")
     if n == 1 then a_kind(1, "boolean", sync) end
-    return wait(native.flush())
+    return wait(native.flush(sync == true))
 end
 
 function ngx.eof(...)

@@ -32,7 +32,11 @@ impl ScriptRun<'_> {
         let ready = poll_fn(|cx| {
             let mut any = false;
             for routine in routines.iter_mut() {
-                let RoutineState::Waiting(wait) = &mut routine.state else { continue };
+                let (RoutineState::Waiting(wait) | RoutineState::Capturing(wait)) =
+                    &mut routine.state
+                else {
+                    continue;
+                };
                 if let Poll::Ready(reply) = wait.as_mut().poll(cx) {
                     routine.state = RoutineState::Ready(reply);
                     line.push_back(routine.number);
