@@ -97,6 +97,9 @@ fn old_clients_get_a_length() {
     let answer = ask(&server, "GET / HTTP/1.0", "");
     assert_eq!(answer.header("Content-Length"), Some("5"));
     assert_eq!(answer.body(), "1\n22\n");
+    // As with HTTP/1.1, the first piece sends the head.
+    let head = server.connect().send("HEAD / HTTP/1.0\r\n\r\n").rest();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && !head.contains("Content-Length"), "{head}");
 }
 
 #[test]

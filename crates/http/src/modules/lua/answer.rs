@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use weir_engine::Chain;
-use weir_proto::http1::Version;
+use weir_proto::http1::{Method, Version};
 
 use super::anchors::Anchor;
 use super::conf::CONF;
@@ -162,7 +162,9 @@ fn obstacle_to_body(r: &mut Request) -> Result<(), &'static str> {
 pub fn print(r: &mut Request, bytes: &[u8]) -> Result<(), &'static str> {
     obstacle_to_body(r)?;
     let keeps = r.version < Version::Http11 && CONF.of(r.conf()).http10_buffering;
-    if keeps && !is_begun(r) && r.response.content_length.is_none() {
+    // The head of an answer without a body waits for nothing.
+    let has_body = !r.response.header_only && r.method != Method::Head;
+    if keeps && has_body && !is_begun(r) && r.response.content_length.is_none() {
         context(r).whole = true;
         set_status(r);
     }
