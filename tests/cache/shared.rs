@@ -42,6 +42,25 @@ const SECRET: &str = "Authorization: Basic YTpi\r\n";
 
 /// What was stored for a request with `Authorization` is sent to others only if it says that it may be.
 #[test]
+fn servers_on_unix_sockets_share_no_answer() {
+    let passed = "add_header X-Key $upstream_cache_key;
+         location /a/ { proxy_pass http://unix:%%DIR%%/a:/; }
+         location /b/ { proxy_pass http://unix:%%DIR%%/b:/; }
+         location /computed/ { proxy_pass http://unix:%%DIR%%/$arg_to:/x; }";
+    let behind = "} server { listen unix:%%DIR%%/a; return 200 a; }
+         server { listen unix:%%DIR%%/b; return 200 b;";
+    let server = super::start("", passed, behind);
+    for (path, body) in
+        [("/a/x", "a"), ("/b/x", "b"), ("/computed/?to=a", "a"), ("/computed/?to=b", "b")]
+    {
+        assert_eq!(server.get(path).body(), body, "{path}");
+    }
+    let again = server.get("/b/x");
+    let key = format!("http://unix:{}/b:/x", server.dir().path().display());
+    assert_eq!((again.header("X-Cache"), again.header("X-Key")), (Some("HIT"), Some(&*key)));
+}
+
+#[test]
 fn what_was_stored_for_one_user_is_not_sent_to_others() {
     for memory in ["1m", "0"] {
         let (port, _) = scripted(|n, head| {

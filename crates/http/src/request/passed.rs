@@ -171,6 +171,9 @@ pub struct Vars {
     pub host: Vec<u8>,
     /// `$proxy_port`
     pub port: Vec<u8>,
+    /// `unix:` and the path of a Unix socket. The default cache key has it instead of `host`, which
+    /// is the same for all sockets.
+    pub socket: Option<Vec<u8>>,
     /// The URI, if there is one.
     pub uri: Vec<u8>,
 }

@@ -66,7 +66,13 @@ pub fn write(
 pub fn write_key(r: &Request, pass: &ProxyPass, out: &mut Vec<u8>) {
     if let Some(vars) = r.contexts.upstream.vars.as_deref() {
         out.extend_from_slice(vars.scheme.as_bytes());
-        out.extend_from_slice(&vars.host);
+        match &vars.socket {
+            Some(socket) => {
+                out.extend_from_slice(socket);
+                out.push(b':');
+            }
+            None => out.extend_from_slice(&vars.host),
+        }
     }
     write_uri(r, pass, out);
 }

@@ -57,12 +57,13 @@ pub fn scheme(url: &[u8]) -> Option<(&'static str, u16)> {
 pub fn vars(url: &Url, scheme: &'static str, default_port: u16) -> Vars {
     let uri = url.uri.clone();
     if matches!(url.address, Some(Host::Unix(_))) {
-        return Vars { scheme, host: b"localhost".to_vec(), port: Vec::new(), uri };
+        let (host, socket) = (b"localhost".to_vec(), Some(url.host.clone()));
+        return Vars { scheme, host, port: Vec::new(), socket, uri };
     }
     let port = url.port.unwrap_or(default_port).to_string().into_bytes();
     let host = match url.port.filter(|p| *p != default_port) {
         Some(_) => [url.host.as_slice(), b":", &port].concat(),
         None => url.host.clone(),
     };
-    Vars { scheme, host, port, uri }
+    Vars { scheme, host, port, socket: None, uri }
 }
