@@ -488,6 +488,37 @@ fn redirects_and_cookies_speak_of_this_server() {
     assert_eq!(answer.header("Set-Cookie"), Some(cookie));
 }
 
+/// As in nginx, the rule that follows from `proxy_pass` is inherited like a written one.
+#[test]
+fn a_location_inside_inherits_the_default_rule_for_redirects() {
+    let behind = "http://127.0.0.1:%%PORT1%%";
+    let server = start(
+        &format!("server {{ listen 127.0.0.1:%%PORT1%%; return 302 {behind}/$arg_to; }}"),
+        &format!(
+            "absolute_redirect off;
+             location /a/ {{
+                 proxy_pass {behind}/outer/;
+                 if ($arg_if) {{ proxy_pass {behind}; }}
+                 location /a/b/ {{ proxy_pass {behind}/inner/; }}
+             }}
+             location /v/ {{
+                 proxy_pass $arg_url;
+                 location /v/b/ {{ proxy_pass {behind}; }}
+             }}"
+        ),
+    );
+    let kept = format!("http://127.0.0.1:{}/inner/x", server.port_at(1));
+    for (path, location) in [
+        ("/a/?to=outer/x", "/a/x"),
+        ("/a/b/?to=outer/x", "/a/x"),
+        ("/a/b/?to=inner/x", &*kept),
+        ("/a/?if=1&to=outer/x", "/a/x"),
+        ("/v/b/?to=x", "/x"),
+    ] {
+        assert_eq!(server.get(path).header("Location"), Some(location), "{path}");
+    }
+}
+
 #[test]
 fn servers_behind_unix_sockets() {
     let dir = Dir::new();

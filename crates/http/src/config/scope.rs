@@ -56,6 +56,8 @@ pub struct Scope<'s, 'a> {
     pub place: Place,
     /// The `if` blocks that were compiled and whose settings are read later, by position.
     pub conditional_blocks: Vec<(Pos, LocationId)>,
+    /// Whether blocks inside inherit the settings.
+    pub has_blocks: bool,
     used: UsedDirectives,
 }
 
@@ -69,14 +71,17 @@ impl<'s, 'a> Scope<'s, 'a> {
         place: Place,
     ) -> Self {
         let (conditional_blocks, used) = (Vec::new(), UsedDirectives::default());
-        Scope { setup, context, server, location, place, conditional_blocks, used }
+        let has_blocks = false;
+        Scope { setup, context, server, location, place, conditional_blocks, has_blocks, used }
     }
 
     /// Reads all directives of the block: first the lines, then the inner blocks, which inherit
     /// from them.
     pub fn read(&mut self, block: &[weir_conf::Directive]) -> Result<(), Error> {
         for d in block {
-            match self.find(d).map(|known| known.set) {
+            let set = self.find(d).map(|known| known.set);
+            self.has_blocks |= matches!(set, Some(Set::Block(_) | Set::Both(..)));
+            match set {
                 Some(Set::Simple(set) | Set::Both(set, _)) => set(self, d)?,
                 Some(Set::Block(_)) | None => {}
             }

@@ -7,7 +7,7 @@ use weir_conf::Error;
 use weir_proto::http1::Version;
 
 use super::CONTENT;
-use super::rewriting::{CookieFlags, Rewrite};
+use super::rewriting::{CookieFlags, Rewrite, default_redirect};
 use crate::config::scope::Scope;
 use crate::modules::proxy::CONF;
 use crate::site::settings::Settings;
@@ -33,7 +33,7 @@ pub struct Conf {
     pub headers: Arc<SetHeaders>,
     /// The same for requests whose answers may be stored.
     pub cached_headers: Arc<SetHeaders>,
-    /// `proxy_redirect`; `None` for `default`.
+    /// `proxy_redirect`; `None` for the default rule of the block's own `proxy_pass`.
     pub redirects: Option<Vec<Rewrite>>,
     /// `proxy_cookie_domain`
     pub cookie_domains: Vec<Rewrite>,
@@ -100,10 +100,19 @@ impl Settings for Conf {}
 pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let pass = CONTENT.of(&s.location.core.content);
     let needed = pass.and_then(ProxyPass::needs_tls);
-    if needed.is_none() && !CONF.is_own(&mut s.location) {
+    // A block inside inherits the default rule, as in nginx, also if it has a `proxy_pass` of its
+    // own.
+    let rule = match CONF.of(&s.location).redirects {
+        None if s.has_blocks => pass.and_then(default_redirect),
+        _ => None,
+    };
+    if needed.is_none() && rule.is_none() && !CONF.is_own(&mut s.location) {
         return Ok(());
     }
     let conf = CONF.change(&mut s.location);
+    if let Some(rule) = rule {
+        conf.redirects = Some(vec![rule]);
+    }
     if let Some(scripts) = &mut conf.passing.scripts
         && let Some(directive) = scripts.said
     {

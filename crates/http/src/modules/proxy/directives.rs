@@ -6,10 +6,9 @@ use weir_proto::http1::Version;
 use super::CONTENT;
 use super::conf::Conf;
 use super::pass;
-use super::rewriting::{CookieFlags, CookieName, Pattern, Rewrite};
+use super::rewriting::{self, CookieFlags, CookieName, Pattern, Rewrite};
 use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::proxy::CONF;
-use crate::upstream::http::To;
 use crate::upstream::passing::upstream_directives;
 use weir_values::Template;
 
@@ -180,18 +179,10 @@ fn default_redirect(s: &mut Scope<'_, '_>, d: &Line) -> Result<Rewrite, Error> {
             "\"proxy_redirect default\" should be placed after the \"proxy_pass\" directive",
         ));
     };
-    let To::Group(_, vars) = &pass.to else {
-        return Err(d.error(
+    rewriting::default_redirect(pass).ok_or_else(|| {
+        d.error(
             "\"proxy_redirect default\" cannot be used with \"proxy_pass\" directive with variables",
-        ));
-    };
-    let (pattern, replacement) = match vars.uri.is_empty() {
-        true => ([pass.url.as_slice(), b"/"].concat(), b"/".as_slice()),
-        false => (pass.url.clone(), pass.location.as_slice()),
-    };
-    Ok(Rewrite {
-        pattern: Pattern::Prefix(Template::text(&pattern)),
-        replacement: Template::text(replacement),
+        )
     })
 }
 

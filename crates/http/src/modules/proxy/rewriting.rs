@@ -76,6 +76,20 @@ fn first(r: &mut Request, rules: &[Rewrite], value: &[u8], prefix: usize) -> Opt
     rules.iter().find_map(|rule| rule.apply(r, value, prefix))
 }
 
+/// `proxy_redirect default`: the URL of `proxy_pass` is replaced by the location's name. `None` for
+/// a URL with variables.
+pub fn default_redirect(pass: &ProxyPass) -> Option<Rewrite> {
+    let To::Group(_, vars) = &pass.to else { return None };
+    let (pattern, replacement) = match vars.uri.is_empty() {
+        true => ([pass.url.as_slice(), b"/"].concat(), b"/".as_slice()),
+        false => (pass.url.clone(), pass.location.as_slice()),
+    };
+    Some(Rewrite {
+        pattern: Pattern::Prefix(Template::text(&pattern)),
+        replacement: Template::text(replacement),
+    })
+}
+
 /// Rewrites `Location`, or `Refresh` from `prefix` on, for the client.
 pub fn redirect(
     r: &mut Request,
@@ -84,19 +98,10 @@ pub fn redirect(
     value: &[u8],
     prefix: usize,
 ) -> Option<Vec<u8>> {
-    if let Some(rules) = &conf.redirects {
-        return first(r, rules, value, prefix);
+    match &conf.redirects {
+        Some(rules) => first(r, rules, value, prefix),
+        None => default_redirect(pass)?.apply(r, value, prefix),
     }
-    // `default`: the URL of `proxy_pass` is replaced by the location's name.
-    let To::Group(_, vars) = &pass.to else { return None };
-    let subject = value.get(prefix..)?;
-    let (rest, name) = if vars.uri.is_empty() {
-        let rest = subject.strip_prefix(pass.url.as_slice())?.strip_prefix(b"/")?;
-        (rest, b"/".as_slice())
-    } else {
-        (subject.strip_prefix(pass.url.as_slice())?, pass.location.as_slice())
-    };
-    Some([value.get(..prefix).unwrap_or_default(), name, rest].concat())
 }
 
 /// An attribute of a cookie; the first is its name and value.
