@@ -41,6 +41,20 @@ fn said(r: &Response) -> (&str, String) {
 const SECRET: &str = "Authorization: Basic YTpi\r\n";
 
 /// What was stored for a request with `Authorization` is sent to others only if it says that it may be.
+/// What another protocol has stored is no answer in this one's form.
+#[test]
+fn a_value_names_only_a_cache_of_the_same_protocol() {
+    let passed = "location /by { proxy_pass http://127.0.0.1:%%PORT1%%; proxy_cache $arg_zone; }";
+    let behind = "return 200 x; } fastcgi_cache_path %%DIR%%/other keys_zone=other:1m;
+         server { listen 127.0.0.1:%%PORT2%%;";
+    let server = super::start("", passed, behind);
+    assert_eq!(server.get("/by?zone=one").header("X-Cache"), Some("MISS"));
+    for zone in ["other", "none"] {
+        assert_eq!(server.get(&format!("/by?zone={zone}")).status, 500);
+        server.wait_log(&format!("cache \"{zone}\" not found"), 1);
+    }
+}
+
 #[test]
 fn servers_on_unix_sockets_share_no_answer() {
     let passed = "add_header X-Key $upstream_cache_key;

@@ -94,6 +94,10 @@ fn a_cache_has_a_zone_of_its_own() {
         "the shared memory zone \"z\" is already declared for a different use in nginx.conf:4";
     let both = "proxy_cache_path a keys_zone=z:1m;\nfastcgi_cache_path b keys_zone=z:1m;";
     assert_eq!(in_http(both), other);
+    for (declared, used) in [("fastcgi", "proxy"), ("proxy", "uwsgi")] {
+        let lines = format!("{declared}_cache_path a keys_zone=z:1m;\n{used}_cache z;");
+        assert_eq!(in_http(&lines), other);
+    }
     let twice = both.replace("fastcgi", "proxy");
     assert_eq!(in_http(&twice), "duplicate zone \"z\" in nginx.conf:4");
     assert_eq!(in_http("proxy_cache_path c levels= keys_zone=z:1m;"), "");

@@ -137,6 +137,11 @@ impl Index {
         Index { zone }
     }
 
+    /// The zone's tag.
+    pub fn tag(&self) -> &'static str {
+        self.zone.purpose().tag
+    }
+
     /// The zone's name.
     pub fn name(&self) -> &str {
         self.zone.name()

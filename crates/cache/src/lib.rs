@@ -157,6 +157,11 @@ impl Cache {
         self.index.name()
     }
 
+    /// The directive that its locations name it with, such as `proxy_cache`: the tag of the zone.
+    pub fn directive(&self) -> &'static str {
+        self.index.tag()
+    }
+
     /// The memory tier that a request uses: answers in memory if `in_memory`, else open files.
     pub fn at_hand(&self, in_memory: bool) -> &Memory {
         if in_memory { &self.memory } else { &self.open }

@@ -8,6 +8,7 @@ use weir_conf::{Directive as Line, Error};
 use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_upstream::Failures;
+use weir_zone::ZoneError;
 
 use crate::config::scope::Spot;
 use crate::phases::Step;
@@ -149,16 +150,20 @@ impl Zone {
         let Zone::Named(name, spot) = &self else { return Ok(()) };
         let found = caches.iter().find(|cache| cache.name() == name);
         let unknown = || spot.error(format!("\"{prefix}_cache\" zone \"{name}\" is unknown"));
-        *self = Zone::Known(found.ok_or_else(unknown)?.clone());
+        let found = found.ok_or_else(unknown)?;
+        if !is_of(found, prefix) {
+            return Err(spot.error(ZoneError::OtherUse(name.clone())));
+        }
+        *self = Zone::Known(found.clone());
         Ok(())
     }
 
-    /// The cache for a request, if it has one.
+    /// The cache for a request of the protocol `prefix`, if it has one.
     ///
     /// # Errors
     ///
     /// The end of the request, if its value names a cache that does not exist.
-    pub fn cache(&self, r: &mut Request) -> Result<Option<Arc<Cache>>, Step> {
+    pub fn cache(&self, r: &mut Request, prefix: &str) -> Result<Option<Arc<Cache>>, Step> {
         let template = match self {
             Zone::Off | Zone::Named(..) => return Ok(None),
             Zone::Known(cache) => return Ok(Some(cache.clone())),
@@ -168,7 +173,8 @@ impl Zone {
         if matches!(name.as_slice(), b"" | b"off") {
             return Ok(None);
         }
-        let found = r.site.caches.iter().find(|cache| cache.name().as_bytes() == name);
+        let wanted = |cache: &&Arc<Cache>| cache.name().as_bytes() == name && is_of(cache, prefix);
+        let found = r.site.caches.iter().find(wanted);
         if found.is_none() {
             let name = String::from_utf8_lossy(&name);
             r.log(Level::Error, format_args!("cache \"{name}\" not found"));
@@ -176,6 +182,11 @@ impl Zone {
         }
         Ok(found.cloned())
     }
+}
+
+/// Whether a cache has answers of this protocol. Stored heads are the protocol's own.
+fn is_of(cache: &Cache, prefix: &str) -> bool {
+    cache.directive().strip_suffix("_cache") == Some(prefix)
 }
 
 /// The requests that purge.

@@ -23,7 +23,7 @@ pub fn explain(
     answer: Option<(u16, &[Field<'_>])>,
 ) -> Vec<String> {
     let caching = &*passing.caching;
-    let Ok(Some(cache)) = caching.zone.cache(r) else { return Vec::new() };
+    let Ok(Some(cache)) = caching.zone.cache(r, caching.prefix) else { return Vec::new() };
     let mut out = vec![format!("{}, key \"{}\"", cache.name(), String::from_utf8_lossy(&text))];
     if !caching.methods.contains(&r.method) {
         out.push("not asked: answers to this method are not stored".to_owned());

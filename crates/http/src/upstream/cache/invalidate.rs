@@ -26,7 +26,7 @@ pub async fn invalidate<P: Protocol>(
     if safe || !(200..400).contains(&status) {
         return;
     }
-    let Ok(Some(cache)) = caching.zone.cache(r) else { return };
+    let Ok(Some(cache)) = caching.zone.cache(r, caching.prefix) else { return };
     let key = key_text(r, caching, protocol);
     let context = &r.contexts.upstream;
     let scheme: &[u8] = if r.conn.is_tls() { b"https" } else { b"http" };

@@ -173,7 +173,7 @@ fn begin<P: Protocol>(
     if !caching.methods.contains(&r.method) {
         return Ok(None);
     }
-    let Some(cache) = caching.zone.cache(r)? else { return Ok(None) };
+    let Some(cache) = caching.zone.cache(r, caching.prefix)? else { return Ok(None) };
     let text = key_text(r, caching, protocol);
     if !fits(r, passing, &text) {
         return Ok(None);

@@ -35,7 +35,7 @@ pub async fn asked<P: Protocol>(r: &mut Request, caching: &Caching, protocol: &P
             TOLD
         }
     };
-    let cache = match caching.zone.cache(r) {
+    let cache = match caching.zone.cache(r, caching.prefix) {
         Ok(Some(cache)) => cache,
         Ok(None) => return Some(Step::Status(404)),
         Err(step) => return Some(step),

@@ -60,7 +60,7 @@ fn handler<'a>(r: &'a mut Request, what: &'static Purge) -> Later<'a> {
         {
             return Step::Status(405);
         }
-        let cache = match what.zone.cache(r) {
+        let cache = match what.zone.cache(r, &what.prefix) {
             Ok(Some(cache)) => cache,
             Ok(None) => return Step::Status(404),
             Err(step) => return step,
