@@ -167,6 +167,12 @@ fn a_method_below_what_binds_clients_is_warned_of() {
     assert_eq!(said("least_conn; sticky cookie s;"), "");
     let text = "weir: [warn] load balancing method redefined in nginx.conf:3";
     assert_eq!(said("sticky cookie s; least_conn;"), text);
+    for (sticky, text) in [
+        ("cookie s path=", "\"sticky\" directive no value for \"path\""),
+        ("learn zone=z:64k create=$arg_a lookup=$", "invalid variable name \"$\""),
+    ] {
+        assert_eq!(said(&format!("sticky {sticky};")), format!("{text} in nginx.conf:3"));
+    }
 }
 
 #[test]

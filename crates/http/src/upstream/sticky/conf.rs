@@ -63,6 +63,7 @@ fn attribute(
             let new = s.setup.line_of(d, word, value)?;
             (cookie.domain.replace(new).is_none(), "domain")
         }
+        (b"path", Some(b"")) => return Err(d.problem("no value for \"path\"")),
         (b"path", Some(value)) => {
             let new = s.setup.line_text(d, word, value).into_owned();
             (cookie.path.replace(new).is_none(), "path")
@@ -191,5 +192,8 @@ fn variable(
 ) -> Result<VariableId, Error> {
     let name = value.strip_prefix(b"$");
     let text = || d.problem(&format!("missing variable in the \"{parameter}\" parameter"));
-    Ok(s.setup.variables.refer(name.ok_or_else(text)?))
+    match name.ok_or_else(text)? {
+        b"" => Err(d.error("invalid variable name \"$\"")),
+        name => Ok(s.setup.variables.refer(name)),
+    }
 }
