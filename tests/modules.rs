@@ -127,6 +127,22 @@ fn headers_and_trailers_are_added() {
 }
 
 #[test]
+fn expires_keeps_the_places_of_the_servers_headers() {
+    let s = server(
+        "",
+        "location /from { add_header X-A 1; add_header Cache-Control private; add_header X-B 2;
+             add_header Expires 0; add_header X-C 3; add_header Cache-Control no-store; return 200 ok; }
+         location / { expires epoch; proxy_pass http://127.0.0.1:%%PORT%%/from; }",
+    );
+    let mut client = s.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let text = client.rest();
+    let lines = "X-A: 1\r\nCache-Control: no-cache\r\nX-B: 2\r\n\
+                 Expires: Thu, 01 Jan 1970 00:00:01 GMT\r\nX-C: 3\r\n\r\nok";
+    assert!(text.ends_with(lines), "{text}");
+}
+
+#[test]
 fn addresses_decide_about_access() {
     let s = server(
         "",

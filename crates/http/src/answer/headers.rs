@@ -78,6 +78,19 @@ impl Headers {
         }
     }
 
+    /// Gives the first line of this name another value and removes the others. Without such a line it adds one.
+    pub fn replace(&mut self, name: &[u8], value: &[u8]) {
+        let text = &self.text;
+        let is_line =
+            |l: &LineSpan| l.place.is_none() && name_of(text, l).eq_ignore_ascii_case(name);
+        let Some(first) = self.lines.iter().position(is_line) else {
+            return self.add(name, value);
+        };
+        self.remove(name);
+        self.add(name, value);
+        self.lines[first..].rotate_right(1);
+    }
+
     /// Removes all lines of this name.
     pub fn remove(&mut self, name: &[u8]) {
         let text = &self.text;

@@ -82,7 +82,7 @@ fn parse(text: &[u8], modified: bool) -> Result<When, &'static str> {
 }
 
 impl Expires {
-    /// Sets both headers.
+    /// Sets both headers, in the places of the server's own ones as in nginx.
     pub fn apply(&self, r: &mut Request) {
         let when = match self {
             Expires::Fixed(when) => *when,
@@ -100,8 +100,8 @@ impl Expires {
             None => "no-cache".to_owned(),
         };
         let headers = &mut r.response.headers;
-        headers.set(b"Expires", &date::imf_fixdate(at));
-        headers.set(b"Cache-Control", control.as_bytes());
+        headers.replace(b"Expires", &date::imf_fixdate(at));
+        headers.replace(b"Cache-Control", control.as_bytes());
     }
 }
 
