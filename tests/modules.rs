@@ -143,6 +143,18 @@ fn expires_keeps_the_places_of_the_servers_headers() {
 }
 
 #[test]
+fn a_root_that_begins_with_a_variable_is_below_the_prefix() {
+    let s = server(
+        "",
+        "location / { set $site kept; root $site/pages; return 200 $document_root; }
+         location /whole { set $site %%DIR%%; root $site/pages; return 200 $document_root; }",
+    );
+    let dir = s.dir().path().display().to_string();
+    assert_eq!(s.get("/").body(), format!("{dir}/kept/pages"));
+    assert_eq!(s.get("/whole").body(), format!("{dir}/pages"));
+}
+
+#[test]
 fn addresses_decide_about_access() {
     let s = server(
         "",

@@ -396,8 +396,13 @@ pub fn configure(
         temp_paths: setup.temp_paths,
         tls_challenges: setup.tls_challenges,
         configured: inputs.configured.to_owned(),
-        prefix: inputs.prefix.as_os_str().as_encoded_bytes().to_vec(),
+        prefix: without_slash(inputs.prefix.as_os_str().as_encoded_bytes()).to_vec(),
         log_targets: setup.log_targets.into_iter().map(Arc::new).collect(),
     };
     Ok((site, warnings))
+}
+
+/// The path without the slash at its end. The root directory is empty.
+fn without_slash(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b"/").unwrap_or(path)
 }
