@@ -44,6 +44,23 @@ fn weir(dir: &Dir, conf: &str, more: &[&str]) -> Output {
 }
 
 #[test]
+fn a_cache_without_a_key_is_warned_of_with_its_place() {
+    let dir = Dir::new();
+    let conf = "events { }
+http {
+    fastcgi_cache_path cache keys_zone=c:1m;
+    server {
+        fastcgi_cache c;
+        location / { fastcgi_pass 127.0.0.1:9; }
+    }
+}";
+    let out = weir(&dir, conf, &["-t"]);
+    let at = format!("in {}/nginx.conf:5", dir.path().display());
+    let said = format!("[warn] no \"fastcgi_cache_key\" for \"fastcgi_cache\" {at}");
+    assert!(stderr(&out).contains(&said), "{}", stderr(&out));
+}
+
+#[test]
 fn a_right_configuration_is_said_to_be_right() {
     let dir = Dir::new();
     let conf = format!("{}/nginx.conf", dir.path().display());

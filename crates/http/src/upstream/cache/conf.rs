@@ -20,6 +20,8 @@ use weir_values::{Cidr, Template};
 pub struct Caching {
     /// `..._cache`
     pub zone: Zone,
+    /// Where `..._cache` names it.
+    pub at: Option<Spot>,
     /// `..._cache_key`
     pub key: Option<Template>,
     /// `..._cache_valid`: status (0: any) and seconds.
@@ -95,6 +97,7 @@ impl Default for Caching {
     fn default() -> Self {
         Caching {
             zone: Zone::Off,
+            at: None,
             key: None,
             valid: Vec::new(),
             bypass: Vec::new(),

@@ -8,7 +8,8 @@ use weir_upstream::Failures;
 
 use super::conf::{Purge, PurgeMethod, Rules, Zone};
 use super::purge_location;
-use crate::config::scope::{Scope, Spot};
+use crate::config::scope::Scope;
+pub use crate::config::scope::Spot;
 use crate::site::location::Kind;
 use weir_values::{Cidr, Template};
 
@@ -174,7 +175,9 @@ macro_rules! cache_directives {
                     // A `..._store` of the enclosing block is replaced by the cache.
                     passing.store = None;
                 }
-                settings(s).zone = zone;
+                let caching = settings(s);
+                caching.zone = zone;
+                caching.at = d.args.first().map(|word| directives::Spot::new(d, word));
                 Ok(())
             }), "The cache that answers are kept in.";
             "cache_key": scoped(key, |s, d| Ok(directives::predicates(s, d)?.pop())),

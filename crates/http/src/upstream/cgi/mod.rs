@@ -52,7 +52,8 @@ pub fn finish<P: Pairs>(
     if passing.caching.is_on() {
         if passing.caching.key.is_none() {
             let text = format!("no \"{prefix}_cache_key\" for \"{prefix}_cache\"");
-            setup.warnings.push(Error::warn(text));
+            let at = passing.caching.at;
+            setup.warnings.push(at.map_or_else(|| Error::warn(&text), |at| at.warning(&text)));
         }
         // Scripts get the client's method.
         Arc::make_mut(&mut passing.caching).convert_head = false;
