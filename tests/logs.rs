@@ -26,6 +26,16 @@ fn wait_lines(s: &Server, name: &str, lines: usize) -> String {
 }
 
 #[test]
+fn a_connection_without_a_request_is_logged_with_the_listening_address() {
+    let conf = "events { } http { error_log error.log info;
+        server { listen *:%%PORT%%; return 200 ok; } }";
+    let s = Server::start(env!("CARGO_BIN_EXE_weir"), conf);
+    drop(TcpStream::connect(("127.0.0.1", s.port())).unwrap());
+    let server = format!("server: 0.0.0.0:{}", s.port());
+    s.wait_log(&format!("while waiting for request, client: 127.0.0.1, {server}"), 1);
+}
+
+#[test]
 fn a_line_follows_its_answer() {
     let s = server(
         "",

@@ -20,7 +20,7 @@ use weir_values::log::Writers;
 
 use crate::address::Address;
 use crate::names::ServerId;
-use crate::site::SiteNumber;
+use crate::site::{Site, SiteNumber};
 use weir_ssl::HandedConnection;
 
 /// The log message for a client that exceeded a timeout.
@@ -278,10 +278,12 @@ impl Conn {
     }
 
     /// Writes to a server's log. Adds the client and the listening address, as nginx does if there is no request.
-    pub fn log(&self, log: &Log, level: Level, text: fmt::Arguments<'_>) {
+    pub fn log(&self, site: &Site, log: &Log, level: Level, text: fmt::Arguments<'_>) {
         if log.enabled(level) {
-            let (client, local) = (self.peer.host(), self.local());
-            let text = format_args!("{text}, client: {client}, server: {local}");
+            let client = self.peer.host();
+            let listen = site.listens().get(self.listen);
+            let listening = listen.map_or_else(|| self.local(), |listen| &listen.address);
+            let text = format_args!("{text}, client: {client}, server: {listening}");
             log.write(level, Some(self.number), text);
         }
     }

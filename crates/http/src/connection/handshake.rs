@@ -139,7 +139,7 @@ fn say(conn: &Conn, event_loop: &LoopState, server: &'static Server, failure: &F
         Failure::ProxyProtocol(_) => Level::Error,
     };
     let log = &event_loop.site.location(server.location).conf.core.error_log;
-    conn.log(log, level, format_args!("{failure}"));
+    conn.log(event_loop.site, log, level, format_args!("{failure}"));
 }
 
 /// Reads the PROXY protocol's header before the handshake. Bytes behind it may have been read, too.

@@ -215,12 +215,13 @@ async fn read_proxy_header(r: &mut Request, conn: &Conn, deadline: &mut Option<I
         Err(ProxyHeaderError::Invalid(error)) => {
             // What came is no request.
             let log = &r.conf().core.error_log;
-            conn.log(log, Level::Error, format_args!("{error} while reading PROXY protocol"));
+            let text = format_args!("{error} while reading PROXY protocol");
+            conn.log(r.site, log, Level::Error, text);
             false
         }
         Err(ProxyHeaderError::Io(error)) if error.kind() == io::ErrorKind::TimedOut => {
             let text = format_args!("{TIMED_OUT} while reading PROXY protocol");
-            conn.log(&r.conf().core.error_log, Level::Info, text);
+            conn.log(r.site, &r.conf().core.error_log, Level::Info, text);
             false
         }
         Err(ProxyHeaderError::Closed | ProxyHeaderError::Io(_)) => false,

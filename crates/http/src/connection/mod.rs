@@ -222,7 +222,7 @@ fn waited_for(conn: &Conn, event_loop: &LoopState, what: &str) {
         _ => "waiting for request",
     };
     let log = &event_loop.site.location(server.location).conf.core.error_log;
-    conn.log(log, Level::Info, format_args!("{what} while {doing}"));
+    conn.log(event_loop.site, log, Level::Info, format_args!("{what} while {doing}"));
 }
 
 /// How a connection goes on after an answer.

@@ -514,6 +514,6 @@ impl Link {
     pub fn log(&self, text: std::fmt::Arguments<'_>) {
         let log = &self.conf().core.error_log;
         let text = format_args!("{text} while processing HTTP/2 connection");
-        self.conn.log(log, Level::Info, text);
+        self.conn.log(self.event_loop().site, log, Level::Info, text);
     }
 }

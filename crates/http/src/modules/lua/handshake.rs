@@ -144,7 +144,7 @@ pub fn ctx_of(r: &Request) -> Option<usize> {
 /// Logs for a request, or for the connection during its handshake.
 pub fn log(r: &Request, level: Level, text: fmt::Arguments<'_>) {
     match &r.contexts.handshake {
-        Some(_) => r.conn.log(r.error_log(), level, text),
+        Some(_) => r.conn.log(r.site, r.error_log(), level, text),
         None => r.log(level, text),
     }
 }
