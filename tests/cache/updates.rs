@@ -165,7 +165,7 @@ fn a_purged_answer_is_gone_from_all_workers() {
 
 #[test]
 fn what_a_client_has_had_whole_another_worker_has_too() {
-    let cached = "proxy_cache_key $uri; proxy_cache_valid 200 1s; add_header X-Pid $pid;";
+    let cached = "proxy_cache_key $uri; proxy_cache_valid 200 1h; add_header X-Pid $pid;";
     let server = start_in(Dir::new(), 2, "", cached, "location / { root %%DIR%%/site; etag off; }");
     server.dir().write("site/any", "any");
     let mut clients = client_of_each_worker(&server);
