@@ -2,6 +2,22 @@
 
 use super::*;
 
+/// A policy that verifies a Service's servers by this name, with the authorities of [`roots`].
+fn policy(service: &str, hostname: &str) -> String {
+    let object = json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "BackendTLSPolicy",
+        "metadata": { "name": service, "namespace": "a" },
+        "spec": { "targetRefs": [{ "group": "", "kind": "Service", "name": service }],
+            "validation": { "hostname": hostname,
+                "caCertificateRefs": [{ "group": "", "kind": "ConfigMap", "name": "roots" }] } } });
+    format!("---\n{object}\n")
+}
+
+/// The authorities of a server behind.
+fn roots(server: &Server) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "roots", "namespace": "a" },
+        "data": { "ca.crt": server.dir().read("root.pem") } })
+}
+
 #[test]
 fn clients_are_asked_for_certificates() {
     let dir = weir_testkit::certified();
@@ -146,8 +162,7 @@ fn servers_behind_are_known_by_a_policy() {
     let none = || json!([]);
     let host = |name: &str| json!({ "type": "Hostname", "hostname": name });
     let uri = |name: &str| json!({ "type": "URI", "uri": name });
-    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "roots", "namespace": "a" },
-        "data": { "ca.crt": tls.dir().read("root.pem") } });
+    let map = roots(&tls);
     let services: String = ["good", "name", "gone", "half", "alt", "uri", "odd"]
         .map(|name| service("a", name, tls.port()))
         .concat();
@@ -221,16 +236,7 @@ fn copies_of_calls_are_calls_to_servers_that_a_policy_verifies() {
         weir_behind(&format!("listen 127.0.0.1:%%PORT%% {ssl}; http2 on; {more} {call}"))
     };
     let (Some(clear), Some(secure)) = (start("", ""), start("ssl", tls)) else { return };
-    let policy = |service: &str, hostname: &str| {
-        let object = json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "BackendTLSPolicy",
-            "metadata": { "name": service, "namespace": "a" },
-            "spec": { "targetRefs": [{ "group": "", "kind": "Service", "name": service }],
-                "validation": { "hostname": hostname,
-                    "caCertificateRefs": [{ "group": "", "kind": "ConfigMap", "name": "roots" }] } } });
-        format!("---\n{object}\n")
-    };
-    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "roots", "namespace": "a" },
-        "data": { "ca.crt": secure.dir().read("root.pem") } });
+    let map = roots(&secure);
     let copy = |service: &str| json!({ "type": "RequestMirror", "requestMirror": { "backendRef": { "name": service, "port": 80 } } });
     let rules = json!([{ "filters": [copy("clear"), copy("good"), copy("bad")], "backendRefs": to("clear") }]);
     let manifests = [
@@ -375,16 +381,7 @@ fn backends_of_one_tls_route_have_their_own_policies() {
     let dir = weir_testkit::certified();
     let listeners = json!([{ "name": "end", "port": 8080, "protocol": "TLS", "hostname": "end.test",
         "tls": { "mode": "Terminate", "certificateRefs": [{ "name": "mine" }] } }]);
-    let policy = |service: &str, hostname: &str| {
-        let object = json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "BackendTLSPolicy",
-            "metadata": { "name": service, "namespace": "a" },
-            "spec": { "targetRefs": [{ "group": "", "kind": "Service", "name": service }],
-                "validation": { "hostname": hostname,
-                    "caCertificateRefs": [{ "group": "", "kind": "ConfigMap", "name": "roots" }] } } });
-        format!("---\n{object}\n")
-    };
-    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "roots", "namespace": "a" },
-        "data": { "ca.crt": tls.dir().read("root.pem") } });
+    let map = roots(&tls);
     let backends = ["good", "plain", "odd", "none"].map(|name| json!({ "name": name, "port": 80 }));
     let route = json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "TLSRoute",
         "metadata": { "name": "end", "namespace": "a" },
