@@ -167,6 +167,9 @@ fn a_method_below_what_binds_clients_is_warned_of() {
     assert_eq!(said("least_conn; sticky cookie s;"), "");
     let text = "weir: [warn] load balancing method redefined in nginx.conf:3";
     assert_eq!(said("sticky cookie s; least_conn;"), text);
+    assert_eq!(said("least_conn; least_conn;"), text);
+    let text = "\"least_time\" directive is duplicate in nginx.conf:3";
+    assert_eq!(said("least_time header; least_time last_byte;"), text);
     for (sticky, text) in [
         ("cookie s path=", "\"sticky\" directive no value for \"path\""),
         ("learn zone=z:64k create=$arg_a lookup=$", "invalid variable name \"$\""),

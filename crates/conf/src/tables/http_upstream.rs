@@ -19,7 +19,7 @@ modules! {
         "least_conn", UPSTREAM, NO_ARGS, MANY, Warn;
     }
     "ngx_http_upstream_least_time_module" {
-        "least_time", UPSTREAM, args(1, 2), MANY, Warn;
+        "least_time", UPSTREAM, args(1, 2), ONCE, Warn;
     }
     "ngx_http_upstream_random_module" {
         "random", UPSTREAM, args(0, 2), MANY, Warn;

@@ -151,7 +151,7 @@ modules! {
         "least_conn", STREAM_UPSTREAM, NO_ARGS, MANY, Warn;
     }
     "ngx_stream_upstream_least_time_module" {
-        "least_time", STREAM_UPSTREAM, args(1, 2), MANY, Warn;
+        "least_time", STREAM_UPSTREAM, args(1, 2), ONCE, Warn;
     }
     "ngx_stream_upstream_random_module" {
         "random", STREAM_UPSTREAM, args(0, 2), MANY, Warn;
