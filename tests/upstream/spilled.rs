@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 use weir_testkit::{Dir, PATIENCE, Server};
 
 use super::WEIR;
@@ -151,4 +152,36 @@ fn a_server_is_done_before_its_client_where_answers_are_read_ahead() {
     for mut client in waiting {
         assert_eq!(client.response().bytes.len(), MUCH);
     }
+}
+
+#[test]
+fn an_answer_whose_client_does_not_read_has_the_memory_of_its_buffers() {
+    let port = weir_testkit::listen(|mut stream| {
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1048576\r\n\r\n");
+        let _ = stream.write_all(&[b'x'; 1 << 20]);
+    });
+    let conf = format!(
+        "events {{ }}
+         http {{
+             log_format f '$upstream_bytes_received $body_bytes_sent'; access_log held f;
+             proxy_buffer_size 1k; proxy_buffers 2 2k; proxy_busy_buffers_size 2k;
+             proxy_max_temp_file_size 0;
+             server {{ listen 127.0.0.1:%%PORT%% sndbuf=8k;
+                 location / {{ proxy_pass http://127.0.0.1:{port}; }} }} }}"
+    );
+    let server = Server::start(WEIR, &conf);
+    let mut client = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    set_socket_recv_buffer_size(&client, 4096).unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(client.peek(&mut [0]).unwrap(), 1, "a head");
+    server.wait_asleep(server.workers()[0]);
+    drop(client);
+    server.wait_file("held", "\n", 1);
+    let line = server.dir().read("held");
+    let (received, sent) = line.trim().split_once(' ').unwrap();
+    let held = received.parse::<u64>().unwrap() - sent.parse::<u64>().unwrap();
+    // What is being sent, as much behind it, and the head.
+    assert!(held < 16 << 10, "{held} bytes with buffers of 4096: {line}");
 }

@@ -278,7 +278,7 @@ impl<'p, P: Protocol> Source<'p, P> {
             let mut buf = match self.rate {
                 // Exactly as much as the rate allows.
                 Some(_) => Vec::with_capacity(READ.min(self.room_of_rate())),
-                None => self.handle.take_buf(READ),
+                None => self.handle.take_buf(READ.min(self.passing.memory())),
             };
             match self.receive(&mut buf) {
                 Some(true) => self.absorb(buf),
