@@ -5,6 +5,7 @@ use weir_conf::Directive;
 use super::hosts::{Host, Route};
 use super::keys::limit_key;
 use super::lines::{digest, header_line, line, subrequest_name, when};
+use super::location::HeaderMap;
 use super::made::Made;
 use super::sources::Source;
 use super::work::Work;
@@ -63,17 +64,19 @@ pub(super) fn basic(
     Ok(())
 }
 
-/// The headers of a ConfigMap for the authentication service.
+/// The headers of a ConfigMap for the authentication service. Without one of them, clients could
+/// send it themselves.
 pub(super) fn service_headers(
     work: &mut Work<'_>,
     source: &Source,
     auth: &AuthRequest,
-) -> Vec<Directive> {
-    let Some(name) = &auth.set_headers else { return Vec::new() };
-    work.map_of_headers(source, "auth-proxy-set-headers", name)
-        .iter()
-        .map(|(name, value)| line("proxy_set_header", [name.as_str(), value]))
-        .collect()
+) -> Result<Vec<Directive>, String> {
+    let Some(name) = &auth.set_headers else { return Ok(Vec::new()) };
+    let HeaderMap { good, wrong } = work.map_of_headers(source, name)?;
+    if let Some(header) = wrong.first() {
+        return Err(format!("the header \"{header}\" or its value is wrong"));
+    }
+    Ok(good.iter().map(|(name, value)| line("proxy_set_header", [name.as_str(), value])).collect())
 }
 
 /// The directives that cache answers of the authentication service for a location.

@@ -63,12 +63,10 @@ pub(super) fn location(
         }
     }
     let why = format!(
-        "lists, headers and snippets stand in each of {} locations, which may have {most} bytes each: answers are 503",
+        "lists, headers and snippets stand in each of {} locations, which may have {most} bytes each",
         source.locations
     );
-    work.say(&source.id, Severity::Error, "TooLarge", "annotations", &why);
-    let inside = vec![counted(&source.id), line("return", ["503"])];
-    Made { inside, ..Made::default() }
+    closed(work, source, ("TooLarge", "annotations"), &why)
 }
 
 /// The bytes of the words of directives and their blocks.
@@ -118,12 +116,7 @@ fn whole_location(work: &mut Work<'_>, host: &Host, route: &Route, path: &str, t
     if let Some(name) = &o.custom_headers {
         match custom_headers(work, source, name) {
             Ok(list) => made.inside.extend(list),
-            Err(why) => {
-                let why = format!("{why}: answers are 503");
-                work.say(&source.id, Severity::Error, "NoConfigMap", "custom-headers", &why);
-                made.inside = vec![counted(&source.id), line("return", ["503"])];
-                return made;
-            }
+            Err(why) => return closed(work, source, ("NoConfigMap", "custom-headers"), &why),
         }
     }
     cors(route, &mut made.inside);
@@ -133,21 +126,18 @@ fn whole_location(work: &mut Work<'_>, host: &Host, route: &Route, path: &str, t
     if free {
         // This path is exempt from authentication.
     } else if let Err(why) = basic(work, route, &mut made.inside, &mut extra) {
-        work.say(
-            &source.id,
-            Severity::Error,
-            "AccessClosed",
-            "auth-secret",
-            &format!("{why}: answers are 503"),
-        );
-        made.inside = vec![counted(&source.id), line("return", ["503"])];
-        return made;
+        return closed(work, source, ("AccessClosed", "auth-secret"), &why);
     }
     if let Some(auth) = o.auth_request.as_ref().filter(|_| !free) {
         let certificate = certificate_headers(host).into_iter();
         let set = |(name, value)| line("proxy_set_header", [name, value]);
         let mut sent: Vec<Directive> = certificate.map(set).collect();
-        sent.extend(service_headers(work, source, auth));
+        match service_headers(work, source, auth) {
+            Ok(list) => sent.extend(list),
+            Err(why) => {
+                return closed(work, source, ("AccessClosed", "auth-proxy-set-headers"), &why);
+            }
+        }
         sent.extend(match &auth.snippet {
             Some(text) if auth.global => work.fragment("global-auth-snippet", text),
             text => work.snippet(source, "auth-snippet", text.as_ref(), Place::Location),
@@ -239,37 +229,52 @@ fn https(work: &Work<'_>, keep_slash: bool) -> Directive {
     )
 }
 
+/// A location that answers 503, since an annotation cannot be obeyed.
+fn closed(
+    work: &mut Work<'_>,
+    source: &Source,
+    (reason, annotation): (&'static str, &'static str),
+    why: &str,
+) -> Made {
+    let text = format!("{why}: answers are 503");
+    work.say(&source.id, Severity::Error, reason, annotation, &text);
+    Made { inside: vec![counted(&source.id), line("return", ["503"])], ..Made::default() }
+}
+
+/// The headers of a ConfigMap.
+#[derive(Default)]
+pub(super) struct HeaderMap {
+    /// Names and values.
+    pub(super) good: Vec<(String, String)>,
+    /// The names of those that cannot be sent.
+    pub(super) wrong: Vec<String>,
+}
+
 impl Work<'_> {
-    /// The headers of a ConfigMap in the Ingress's own namespace. Findings report those that cannot
+    /// The headers of a ConfigMap in the Ingress's own namespace, and the names of those that cannot
     /// be sent.
     pub(super) fn map_of_headers(
         &mut self,
         source: &Source,
-        annotation: &'static str,
         name: &str,
-    ) -> Vec<(String, String)> {
+    ) -> Result<HeaderMap, String> {
         let id = &source.id;
         let (namespace, name) = name.split_once('/').unwrap_or((&id.namespace, name));
         let found = match namespace == id.namespace {
             true => self.index.config_map(namespace, name),
             false => None,
         };
-        let Some(data) = found.and_then(|map| map.data.as_ref()) else {
-            let message = "the namespace has no such ConfigMap with data; its headers are not sent";
-            self.say(id, Severity::Warning, "NoConfigMap", annotation, message);
-            return Vec::new();
-        };
+        let data = found.and_then(|map| map.data.as_ref());
+        let data = data.ok_or("the namespace has no such ConfigMap with data")?;
         let good = |(name, value): &(&String, &String)| {
             values::is_free_header(name)
                 && value.len() <= values::LONGEST
                 && !value.contains(char::is_control)
                 && values::template(value).is_ok()
         };
-        let (taken, wrong): (Vec<_>, Vec<_>) = data.iter().partition(good);
-        for (header, _) in wrong {
-            let message = format!("the header \"{header}\" or its value is wrong; it is not sent");
-            self.say(id, Severity::Warning, "InvalidHeader", annotation, &message);
-        }
-        taken.into_iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+        let pair = |(name, value): (&String, &String)| (name.clone(), value.clone());
+        let (good, wrong): (Vec<_>, Vec<_>) = data.iter().partition(good);
+        let wrong = wrong.into_iter().map(|(name, _)| name.clone()).collect();
+        Ok(HeaderMap { good: good.into_iter().map(pair).collect(), wrong })
     }
 }

@@ -5,6 +5,7 @@ use weir_conf::Directive;
 use super::access::certificate_headers;
 use super::hosts::{Host, Route};
 use super::lines::line;
+use super::location::HeaderMap;
 use super::made::{Made, headers};
 use super::sources::Source;
 use super::work::Work;
@@ -141,8 +142,15 @@ pub(super) fn pass(
         made.inside.push(line("return", ["503"]));
     }
     if set == "fastcgi" {
-        let params = fastcgi(work, source);
-        made.inside.extend(params);
+        match fastcgi(work, source) {
+            Ok(params) => made.inside.extend(params),
+            Err(why) => {
+                let why = format!("{why}: answers are 503");
+                let annotation = "fastcgi-params-configmap";
+                work.say(&source.id, Severity::Error, "NoConfigMap", annotation, &why);
+                made.inside.push(line("return", ["503"]));
+            }
+        }
     }
     made.inside.extend(snippet);
     made.inside.push(line(directive, [format!("{scheme}{group}").as_str()]));
@@ -170,11 +178,16 @@ fn bound(work: &mut Work<'_>, host: &Host, route: &Route) -> Option<Source> {
 }
 
 /// The parameters of FastCGI: the usual ones, and those of a ConfigMap, which take precedence.
-fn fastcgi(work: &mut Work<'_>, source: &Source) -> Vec<Directive> {
-    let own = match &source.options.fastcgi_params {
-        Some(name) => work.map_of_headers(source, "fastcgi-params-configmap", name),
-        None => Vec::new(),
+fn fastcgi(work: &mut Work<'_>, source: &Source) -> Result<Vec<Directive>, String> {
+    let HeaderMap { good: own, wrong } = match &source.options.fastcgi_params {
+        Some(name) => work.map_of_headers(source, name)?,
+        None => HeaderMap::default(),
     };
+    for name in wrong {
+        let text = format!("the parameter \"{name}\" or its value is wrong; it is not sent");
+        let annotation = "fastcgi-params-configmap";
+        work.say(&source.id, Severity::Warning, "InvalidHeader", annotation, &text);
+    }
     let usual = [
         ("QUERY_STRING", "$query_string"),
         ("REQUEST_METHOD", "$request_method"),
@@ -202,7 +215,7 @@ fn fastcgi(work: &mut Work<'_>, source: &Source) -> Vec<Directive> {
     list.extend(own.iter().map(|(n, v)| line("fastcgi_param", [n.as_str(), v])));
     let index = source.options.fastcgi_index.as_ref();
     list.extend(index.map(|index| line("fastcgi_index", [index.as_str()])));
-    list
+    Ok(list)
 }
 
 fn proxy_tls(

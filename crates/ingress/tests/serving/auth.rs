@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
+use serde_json::json;
 use weir_ingress::Settings;
 use weir_testkit::{NameRecord, NameReply, Server, ask_until, listen, name_server};
 
@@ -239,4 +240,39 @@ fn a_service_may_answer_as_much_as_the_location_has_buffers_for() {
     assert!(head.contains("X-Original-URI: /x?y=1\r\n"), "{head}");
     assert!(head.contains("X-Scheme: http\r\n"), "{head}");
     assert_eq!(gateway::ask(&server, "GET /", "b.test", "").status, 500);
+}
+
+#[test]
+fn headers_of_a_config_map_that_is_not_there_close_their_paths() {
+    let (port, asked) = judge();
+    let url = format!("http://127.0.0.1:{port}/");
+    let guarded = |map| [("auth-url", url.as_str()), ("auth-proxy-set-headers", map)];
+    let all = [("Prefix", "/", "one")];
+    let scripts = [("backend-protocol", "FCGI"), ("fastcgi-params-configmap", "none")];
+    let map = |name: &str, data: serde_json::Value| {
+        let metadata = json!({ "name": name, "namespace": "a" });
+        let map =
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data });
+        format!("---\n{map}\n")
+    };
+    let manifests = [
+        service("a", "one", behind("one")),
+        map("good", json!({ "X-Tenant": "a" })),
+        map("wrong", json!({ "X-Tenant": "a\u{1}" })),
+        ingress("a", "good", &guarded("good"), "a.test", &all),
+        ingress("a", "none", &guarded("none"), "none.test", &all),
+        ingress("a", "wrong", &guarded("wrong"), "wrong.test", &all),
+        ingress("a", "scripts", &scripts, "scripts.test", &all),
+    ];
+    let Some((server, findings)) = serve_with(&manifests.concat(), Settings::default()) else {
+        return;
+    };
+    assert_eq!(status(&server, "/", VALID), "200");
+    for host in ["none.test", "wrong.test", "scripts.test"] {
+        assert_eq!(gateway::ask(&server, "GET /", host, VALID).status, 503, "{host}");
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    let told: Vec<_> = findings.iter().map(|one| (one.object.name.as_str(), one.reason)).collect();
+    let wanted = [("none", "AccessClosed"), ("scripts", "NoConfigMap"), ("wrong", "AccessClosed")];
+    assert_eq!(told, wanted, "{findings:?}");
 }
