@@ -122,6 +122,8 @@ pub(super) struct Served<'a> {
     pub(super) addresses: Vec<String>,
     /// ListenerSets that are attached to it.
     pub(super) sets: Vec<(ObjectId, &'a ListenerSet)>,
+    /// ListenerSets that ask to be attached, without its leave.
+    pub(super) refused_sets: Vec<ObjectId>,
     /// The file of the certificate for backends, if the Gateway names one.
     pub(super) client: Option<Result<String, Refused>>,
     pub(super) refused: Option<(&'static str, String)>,
@@ -179,7 +181,15 @@ fn served<'a>(work: &Work<'a>, gateway: &'a Gateway) -> Option<Served<'a>> {
     if gateway.spec.infrastructure.as_ref().is_some_and(|i| i.parameters_ref.is_some()) {
         refused = Some(("InvalidParameters", "weir takes no parameters".to_owned()));
     }
-    Some(Served { id, gateway, addresses, sets: Vec::new(), client: None, refused })
+    Some(Served {
+        id,
+        gateway,
+        addresses,
+        sets: Vec::new(),
+        refused_sets: Vec::new(),
+        client: None,
+        refused,
+    })
 }
 
 /// Records the generation of an object, which its conditions are about.
@@ -222,7 +232,8 @@ pub(super) fn attach_sets<'a>(
         let conditions =
             ["Accepted", "Programmed"].map(|kind| Condition::no(kind, "NotAllowed", text));
         let status = GatewayStatus { conditions: conditions.to_vec(), ..GatewayStatus::default() };
-        statuses.listener_sets.insert(id, status);
+        statuses.listener_sets.insert(id.clone(), status);
+        gateway.refused_sets.push(id);
     }
 }
 

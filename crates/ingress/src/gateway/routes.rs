@@ -125,7 +125,8 @@ pub(super) fn attach<'a>(
     for (number, route) in routes.iter().enumerate() {
         for reference in route.parents() {
             let Some(owner) = owner(gateways, route, reference) else { continue };
-            let found = candidates(work, listeners, route, reference, &owner);
+            let found =
+                owner.and_then(|owner| candidates(work, listeners, route, reference, &owner));
             let accepted = match found {
                 Err((reason, text)) => Condition::no("Accepted", reason, text),
                 Ok(found) => {
@@ -139,21 +140,29 @@ pub(super) fn attach<'a>(
     (attachments, parents)
 }
 
-/// The Gateway or ListenerSet that a reference names, if weir serves it.
+/// The reason and message of a refusal.
+type Refusal = (&'static str, &'static str);
+
+/// The Gateway or ListenerSet that a reference names, if it is weir's. Routes cannot attach to a
+/// ListenerSet that its Gateway does not allow.
 fn owner(
     gateways: &[Served<'_>],
     route: &Route<'_>,
     reference: &ParentReference,
-) -> Option<ObjectId> {
+) -> Option<Result<ObjectId, Refusal>> {
     if reference.group.as_deref().is_some_and(|group| group != GROUP) {
         return None;
     }
     let namespace = reference.namespace.as_deref().unwrap_or(&route.id.namespace);
     let is_it = |id: &&ObjectId| id.namespace == namespace && id.name == reference.name;
     match reference.kind.as_deref().unwrap_or("Gateway") {
-        "Gateway" => gateways.iter().map(|one| &one.id).find(is_it).cloned(),
+        "Gateway" => gateways.iter().map(|one| &one.id).find(is_it).cloned().map(Ok),
         "ListenerSet" => {
-            gateways.iter().flat_map(|one| one.sets.iter().map(|(id, _)| id)).find(is_it).cloned()
+            let mut attached = gateways.iter().flat_map(|one| one.sets.iter().map(|(id, _)| id));
+            let mut refused = gateways.iter().flat_map(|one| &one.refused_sets);
+            let text = "the Gateway does not allow the ListenerSet";
+            let found = attached.find(is_it).cloned().map(Ok);
+            found.or_else(|| refused.find(is_it).map(|_| Err(("NoMatchingParent", text))))
         }
         _ => None,
     }
@@ -162,14 +171,14 @@ fn owner(
 /// The index of a listener that may accept a route, with the names that both have.
 type Candidate = (usize, Vec<Shared>);
 
-/// The listeners that may accept a route, or the reason and message of the refusal.
+/// The listeners that may accept a route.
 fn candidates(
     work: &Work<'_>,
     listeners: &[Listener<'_>],
     route: &Route<'_>,
     reference: &ParentReference,
     owner: &ObjectId,
-) -> Result<Vec<Candidate>, (&'static str, &'static str)> {
+) -> Result<Vec<Candidate>, Refusal> {
     let named = |listener: &Listener<'_>| {
         listener.owner == *owner
             && reference.section_name.as_ref().is_none_or(|name| *name == listener.spec.name)

@@ -127,3 +127,23 @@ fn a_listener_may_have_a_name_that_is_a_word_of_a_map() {
         assert!(text.contains(&format!("\"\\\\{name}\" {n};")), "{name}: {text}");
     }
 }
+
+#[test]
+fn a_route_of_a_listener_set_that_is_not_allowed_is_told_so() {
+    let told = |from: &str| {
+        let spec = json!({ "gatewayClassName": "weir", "listeners": [http("own", 80)],
+            "allowedListeners": { "namespaces": { "from": from } } });
+        let set = json!({ "parentRef": { "name": "web" }, "listeners": [http("more", 81)] });
+        let parent = json!({ "kind": "ListenerSet", "name": "set" });
+        let all = statuses(vec![
+            class(),
+            object("Gateway", "a", "web", 0, spec),
+            object("ListenerSet", "a", "set", 1, set),
+            object("HTTPRoute", "a", "r", 2, json!({ "parentRefs": [parent], "rules": [{}] })),
+        ]);
+        let parents: Vec<_> = all.routes.values().flatten().collect();
+        parents.iter().map(|one| of(&one.conditions, "Accepted")).collect::<Vec<_>>()
+    };
+    assert_eq!(told("None"), ["!NoMatchingParent"]);
+    assert_eq!(told("Same"), ["Accepted"]);
+}
