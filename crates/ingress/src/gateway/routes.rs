@@ -38,6 +38,8 @@ pub(super) struct Faults {
     pub(super) unresolved: Option<super::grants::Refused>,
     /// The messages about rules that are left out or answer 500.
     pub(super) dropped: Vec<String>,
+    /// The messages about fields that are left out of rules that are served.
+    pub(super) ignored: Vec<String>,
     /// Whether none of the rules is served.
     pub(super) none_left: bool,
 }
@@ -291,18 +293,25 @@ pub(super) fn report(routes: &[Route<'_>], parents: Vec<Parent<'_>>, statuses: &
         let faults = &route.faults;
         let mut conditions = Vec::new();
         let dropped = faults.dropped.join("; ");
-        match (parent.accepted.holds, faults.dropped.is_empty()) {
+        let accepted = match parent.accepted.holds && !faults.ignored.is_empty() {
+            true => Condition {
+                message: format!("left out: {}", faults.ignored.join("; ")),
+                ..Condition::yes("Accepted", "UnsupportedField")
+            },
+            false => parent.accepted,
+        };
+        match (accepted.holds, faults.dropped.is_empty()) {
             (true, false) if faults.none_left => {
                 conditions.push(Condition::no("Accepted", "UnsupportedValue", dropped));
             }
             (true, false) => {
-                conditions.push(parent.accepted);
+                conditions.push(accepted);
                 conditions.push(Condition {
                     message: format!("Dropped Rule: {dropped}"),
                     ..Condition::yes("PartiallyInvalid", "UnsupportedValue")
                 });
             }
-            _ => conditions.push(parent.accepted),
+            _ => conditions.push(accepted),
         }
         conditions.push(match &faults.unresolved {
             None => Condition::yes("ResolvedRefs", "ResolvedRefs"),

@@ -117,6 +117,12 @@ impl Reading<'_, '_> {
             }
         }
         whole &= !list.is_empty();
+        if draft.session.is_some_and(|session| !is_by_cookie(session)) {
+            faults.ignored.push(format!("sessionPersistence of rule {n}: {BY_COOKIE_ALONE}"));
+        }
+        let codes = draft.http.and_then(|rule| rule.retry.as_ref()).into_iter();
+        let codes = codes.flat_map(|retry| &retry.codes).filter(|code| !RETRIED.contains(code));
+        faults.ignored.extend(codes.map(|code| format!("retry of {code} of rule {n}")));
         let prefix = if kind == "GRPCRoute" { "grpc" } else { "http" };
         let rule = Rule {
             route: at,
@@ -488,9 +494,9 @@ impl Rule<'_> {
         let Some(retry) = self.retry else { return Vec::new() };
         let mut words = vec!["error".to_owned(), "timeout".to_owned()];
         for code in &retry.codes {
-            match code {
-                500 | 502 | 503 | 504 | 403 | 404 | 429 => words.push(format!("http_{code}")),
-                _ => {
+            match RETRIED.contains(code) {
+                true => words.push(format!("http_{code}")),
+                false => {
                     let about = format!("retry of {code}");
                     work.say(
                         &self.id,
@@ -517,13 +523,13 @@ impl Rule<'_> {
     /// `sticky` for the group. The group is then the rule's own.
     fn sticky(&self, work: &mut Work<'_>) -> Vec<Directive> {
         let Some(session) = self.session else { return Vec::new() };
-        if session.r#type.as_deref().unwrap_or("Cookie") != "Cookie" {
+        if !is_by_cookie(session) {
             work.say(
                 &self.id,
                 Severity::Warning,
                 "SessionLeftOut",
                 "sessionPersistence",
-                "only cookies are supported",
+                BY_COOKIE_ALONE,
             );
             return Vec::new();
         }
@@ -556,6 +562,15 @@ impl Rule<'_> {
         words.extend([format!("path={}", path.unwrap_or("/")), "httponly".to_owned()]);
         vec![line("sticky", words.iter().map(String::as_str))]
     }
+}
+
+/// The statuses after which a request may be repeated.
+const RETRIED: [u16; 7] = [403, 404, 429, 500, 502, 503, 504];
+
+const BY_COOKIE_ALONE: &str = "only cookies are supported";
+
+fn is_by_cookie(session: &SessionPersistence) -> bool {
+    session.r#type.as_deref().unwrap_or("Cookie") == "Cookie"
 }
 
 /// The characters of a cookie's name beside letters and digits, without the dollar. RFC 6265.

@@ -101,3 +101,30 @@ fn a_gateway_has_the_addresses_of_its_own_load_balancer() {
         assert_eq!(gateway(&made.statuses, "Programmed"), programmed, "{addresses:?}");
     }
 }
+
+#[test]
+fn a_route_names_the_fields_that_are_left_out() {
+    let told = |rule: Value| {
+        let spec = json!({ "parentRefs": [{ "name": "web" }], "rules": [rule] });
+        let all = statuses(vec![
+            class(),
+            web(json!([http("l", 80)])),
+            object("HTTPRoute", "a", "r", 1, spec),
+        ]);
+        let condition = &all.routes.values().next().unwrap()[0].conditions[0];
+        assert_eq!((condition.kind, condition.holds), ("Accepted", true));
+        (condition.reason, condition.message.clone())
+    };
+    let by = |kind: &str| json!({ "sessionPersistence": { "type": kind } });
+    let codes = |codes: Value| json!({ "retry": { "codes": codes } });
+    let of_session = "left out: sessionPersistence of rule 0: only cookies are supported";
+    let of_code = "left out: retry of 418 of rule 0";
+    for (rule, wanted) in [
+        (by("Cookie"), ("Accepted", "")),
+        (by("Header"), ("UnsupportedField", of_session)),
+        (codes(json!([503])), ("Accepted", "")),
+        (codes(json!([503, 418])), ("UnsupportedField", of_code)),
+    ] {
+        assert_eq!(told(rule), (wanted.0, wanted.1.to_owned()));
+    }
+}
