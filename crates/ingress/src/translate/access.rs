@@ -324,13 +324,7 @@ pub(super) fn custom_headers(
     name: &str,
 ) -> Result<Vec<Directive>, String> {
     let id = &source.id;
-    let (namespace, name) = name.split_once('/').unwrap_or((&id.namespace, name));
-    let found = match namespace == id.namespace {
-        true => work.index.config_map(namespace, name),
-        false => None,
-    };
-    let data = found.and_then(|map| map.data.as_ref());
-    let data = data.ok_or("the namespace has no such ConfigMap with data")?;
+    let data = work.own_config_map(id, name)?;
     let listed: Vec<&str> = work.settings.list("global-allowed-response-headers").collect();
     let allowed = |name: &str| {
         listed.is_empty() || listed.iter().any(|other| other.eq_ignore_ascii_case(name))

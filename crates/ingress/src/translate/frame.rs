@@ -333,12 +333,9 @@ fn server_snippet(work: &mut Work<'_>, source: &Source) -> Vec<Directive> {
     if bytes <= location::MOST_OF_INGRESS {
         return work.snippet(source, "server-snippet", text, Place::Server);
     }
-    let why = format!(
-        "it stands in each of {} hosts, and would have {bytes} bytes: answers are 503",
-        source.rules.len()
-    );
-    work.say(&source.id, Severity::Error, "TooLarge", "server-snippet", &why);
-    vec![line("return", ["503"])]
+    let why =
+        format!("it stands in each of {} hosts, and would have {bytes} bytes", source.rules.len());
+    vec![work.refuse(&source.id, "TooLarge", "server-snippet", &why)]
 }
 
 /// The directives for client certificates. A host asks for them in one way: the first Ingress that

@@ -18,7 +18,6 @@ use super::snippet::Place;
 use super::sources::Source;
 use super::work::Work;
 use crate::annotations::{Protocol, values};
-use crate::report::Severity;
 
 /// Directives that the modules of all protocols have, with their own prefix.
 const ALIKE: &[&str] = &[
@@ -98,14 +97,8 @@ fn whole_location(work: &mut Work<'_>, host: &Host, route: &Route, path: &str, t
         made.inside.push(https(work, o.keep_slash));
     }
     if let Some(name) = o.closed {
-        work.say(
-            &source.id,
-            Severity::Error,
-            "AccessClosed",
-            name,
-            "it restricts access and cannot be obeyed: answers are 503",
-        );
-        made.inside.push(line("return", ["503"]));
+        let why = "it restricts access and cannot be obeyed";
+        made.inside.push(work.refuse(&source.id, "AccessClosed", name, why));
         return made;
     }
     made.inside.extend(o.deny.iter().map(|network| line("deny", [network.as_str()])));
@@ -236,9 +229,8 @@ fn closed(
     (reason, annotation): (&'static str, &'static str),
     why: &str,
 ) -> Made {
-    let text = format!("{why}: answers are 503");
-    work.say(&source.id, Severity::Error, reason, annotation, &text);
-    Made { inside: vec![counted(&source.id), line("return", ["503"])], ..Made::default() }
+    let answer = work.refuse(&source.id, reason, annotation, why);
+    Made { inside: vec![counted(&source.id), answer], ..Made::default() }
 }
 
 /// The headers of a ConfigMap.
@@ -258,14 +250,7 @@ impl Work<'_> {
         source: &Source,
         name: &str,
     ) -> Result<HeaderMap, String> {
-        let id = &source.id;
-        let (namespace, name) = name.split_once('/').unwrap_or((&id.namespace, name));
-        let found = match namespace == id.namespace {
-            true => self.index.config_map(namespace, name),
-            false => None,
-        };
-        let data = found.and_then(|map| map.data.as_ref());
-        let data = data.ok_or("the namespace has no such ConfigMap with data")?;
+        let data = self.own_config_map(&source.id, name)?;
         let good = |(name, value): &(&String, &String)| {
             values::is_free_header(name)
                 && value.len() <= values::LONGEST

@@ -132,23 +132,15 @@ pub(super) fn pass(
             .extend(extra.iter().map(|(header, value)| line(&name, [header.as_str(), value])));
     }
     if let Err(why) = proxy_tls(work, route, set, &mut made.inside) {
-        work.say(
-            &source.id,
-            Severity::Error,
-            "NoProxyCertificates",
-            "proxy-ssl-secret",
-            &format!("{why}: answers are 503"),
-        );
-        made.inside.push(line("return", ["503"]));
+        let (reason, annotation) = ("NoProxyCertificates", "proxy-ssl-secret");
+        made.inside.push(work.refuse(&source.id, reason, annotation, &why));
     }
     if set == "fastcgi" {
         match fastcgi(work, source) {
             Ok(params) => made.inside.extend(params),
             Err(why) => {
-                let why = format!("{why}: answers are 503");
-                let annotation = "fastcgi-params-configmap";
-                work.say(&source.id, Severity::Error, "NoConfigMap", annotation, &why);
-                made.inside.push(line("return", ["503"]));
+                let (reason, annotation) = ("NoConfigMap", "fastcgi-params-configmap");
+                made.inside.push(work.refuse(&source.id, reason, annotation, &why));
             }
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use weir_conf::Directive;
 
 use super::index::{Index, Lookup, NamedObjects};
+use super::lines::line;
 use super::owners::Owners;
 use super::servers::ServerGroup;
 use super::text::TextPiece;
@@ -137,6 +138,35 @@ impl<'a> Work<'a> {
         what: &str,
     ) {
         self.findings.add(id, severity, reason, about, what);
+    }
+
+    /// Says that an annotation of an Ingress cannot be obeyed. Returns the directive that answers
+    /// 503 in its place.
+    pub(super) fn refuse(
+        &mut self,
+        id: &ObjectId,
+        reason: &'static str,
+        annotation: &str,
+        why: &str,
+    ) -> Directive {
+        let text = format!("{why}: answers are 503");
+        self.say(id, Severity::Error, reason, annotation, &text);
+        line("return", ["503"])
+    }
+
+    /// The data of a ConfigMap in an Ingress's own namespace.
+    pub(super) fn own_config_map(
+        &self,
+        id: &ObjectId,
+        name: &str,
+    ) -> Result<&'a BTreeMap<String, String>, &'static str> {
+        let (namespace, name) = name.split_once('/').unwrap_or((&id.namespace, name));
+        let found = match namespace == id.namespace {
+            true => self.index.config_map(namespace, name),
+            false => None,
+        };
+        let data = found.and_then(|map| map.data.as_ref());
+        data.ok_or("the namespace has no such ConfigMap with data")
     }
 
     /// Makes an object the owner of directives. Those that have an owner keep it.
