@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 
 use rustix::process::geteuid;
-use weir_testkit::{Dir, Server, traced, under_strace};
+use weir_testkit::{Dir, Server, run, traced, under_strace};
 
 use super::WEIR;
 
@@ -86,4 +86,17 @@ fn root_without_rights_to_files_of_others_starts_again() {
     assert_eq!(server.get("/").body(), "ok");
     assert_eq!(server.logged("[emerg]"), 0, "{}", server.log());
     assert_eq!(server.stop().code(), Some(0));
+}
+
+#[test]
+fn a_server_that_cannot_go_to_the_background_names_the_call_that_failed() {
+    let dir = Dir::new();
+    let Some(weir) = under_strace(&dir, WEIR, "setsid", "error=EPERM") else { return };
+    let conf = dir.write("nginx.conf", "daemon on; pid weir.pid; error_log stderr; events { }");
+    let args = ["-p", dir.path().to_str().unwrap(), "-c", conf.to_str().unwrap()];
+    let ran = run(&weir, args);
+    let said = String::from_utf8_lossy(&ran.stderr);
+    let failed = "cannot go to the background: setsid() failed (1: Operation not permitted)";
+    assert!(said.contains(failed), "{said}");
+    assert_eq!(ran.status.code(), Some(1));
 }

@@ -198,8 +198,9 @@ fn serve(
                 return Ok(code);
             }
             Ok(Side::Background(waiting)) => starter = Some(waiting),
-            Err(e) => {
-                log!(first, Emerg, None, "cannot go to the background {}", Cause(&e));
+            Err((call, e)) => {
+                let why = Cause(&e);
+                log!(first, Emerg, None, "cannot go to the background: {call} failed {why}");
                 return Err(SocketsFailed);
             }
         }

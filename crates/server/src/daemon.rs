@@ -33,19 +33,20 @@ impl Waiting {
 
 /// Forks a process without a terminal.
 ///
-/// It keeps stderr, which may be the error log.
-pub fn detach() -> io::Result<Side> {
-    let (hear, tell) = pipe_with(PipeFlags::CLOEXEC)?;
-    if let Fork::Parent(_) = fork()? {
+/// It keeps stderr, which may be the error log. An error comes with the call that failed.
+pub fn detach() -> Result<Side, (&'static str, io::Error)> {
+    let (hear, tell) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| ("pipe2()", e.into()))?;
+    if let Fork::Parent(_) = fork().map_err(|e| ("fork()", e))? {
         drop(tell);
         return Ok(Side::Foreground(verdict(&hear)));
     }
     drop(hear);
-    setsid()?;
+    setsid().map_err(|e| ("setsid()", e.into()))?;
     umask(Mode::empty());
-    let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
+    let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|e| ("open() of /dev/null", e.into()))?;
+    rustix::stdio::dup2_stdin(&null).map_err(|e| ("dup2(STDIN)", e.into()))?;
+    rustix::stdio::dup2_stdout(&null).map_err(|e| ("dup2(STDOUT)", e.into()))?;
     Ok(Side::Background(Waiting(tell)))
 }
 
