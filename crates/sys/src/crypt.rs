@@ -10,7 +10,8 @@ const DATA: usize = 128 * 1024 + 272;
 #[repr(C, align(16))]
 struct Data([u8; DATA]);
 
-#[link(name = "crypt")]
+// musl has it in the C library itself.
+#[cfg_attr(not(target_env = "musl"), link(name = "crypt"))]
 unsafe extern "C" {
     fn crypt_r(key: *const c_char, setting: *const c_char, data: *mut Data) -> *mut c_char;
 }
