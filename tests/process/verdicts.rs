@@ -276,3 +276,26 @@ fn what_tls_does_not_use_is_judged_all_the_same() {
     let text = judged("ssl_protocols TLSv1.3; ssl_conf_command MaxProtocol TLSv1.2;");
     assert!(text.contains("failed (SSL: no version of TLS is left)"), "{text}");
 }
+
+#[test]
+fn blocks_share_no_zone() {
+    let dir = Dir::new();
+    let other =
+        "the shared memory zone \"z\" is already declared for a different use in nginx.conf:3";
+    let group = "upstream u { zone z 64k; server 127.0.0.1:1; }";
+    let sessions = "ssl_session_cache shared:z:64k;";
+    let limit = "limit_conn_zone $remote_addr zone=z:64k;";
+    let used = "server { listen 127.0.0.1:1; limit_conn z 1; return a; }";
+    for (http, stream) in [
+        (group, group),
+        (group, "upstream u { zone z; server 127.0.0.1:1; }"),
+        (sessions, sessions),
+        (limit, limit),
+        (limit, used),
+    ] {
+        let conf = format!("events {{ }}\nhttp {{ {http} }}\nstream {{ {stream} }}");
+        assert_eq!(verdict(&dir, &conf), other, "{stream}");
+    }
+    let mail = format!("events {{ }}\nstream {{ {sessions} }}\nmail {{ {sessions} }}");
+    assert_eq!(verdict(&dir, &mail), other);
+}

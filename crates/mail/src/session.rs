@@ -306,6 +306,8 @@ impl TlsSubject for Session {
 }
 
 impl Subject for Session {
+    const BLOCK: &'static str = "mail";
+
     fn define(variables: &mut Variables<Session>) {
         weir_ssl::server::define(variables);
     }

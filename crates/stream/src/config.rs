@@ -119,7 +119,7 @@ impl StreamScope<'_, '_> {
             }
         }
         let zones = self.setup.inputs.zones;
-        self.conf.limits.finish(zones)
+        self.conf.limits.finish::<Session>(zones)
     }
 }
 

@@ -12,6 +12,7 @@ use weir_values::{Template, access, geo, geoip, listen, log, map, split_clients}
 use crate::config::{self, StreamScope};
 use crate::health;
 use crate::script_directives;
+use crate::session::Session;
 use crate::settings::SessionContent;
 use crate::tls;
 
@@ -185,7 +186,7 @@ static TABLE: &[StreamDirective] = &[
         s.conf.limits.zone(&mut s.setup.reading(), zones, d)
     }),
     line("limit_conn", "How many sessions of a key there may be at once.", |s, d| {
-        s.conf.limits.limit(d, s.setup.inputs.zones)
+        s.conf.limits.limit::<Session>(d, s.setup.inputs.zones)
     }),
     once!(
         "limit_conn_log_level",

@@ -276,6 +276,8 @@ impl Session {
 }
 
 impl Subject for Session {
+    const BLOCK: &'static str = "stream";
+
     fn define(variables: &mut Variables<Session>) {
         variables::define(variables);
     }

@@ -28,6 +28,8 @@ pub struct GroupScript {
 }
 
 impl GroupExtras for GroupScript {
+    const BLOCK: &'static str = "stream";
+
     fn chooses(&self) -> bool {
         self.chooses
     }

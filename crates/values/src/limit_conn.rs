@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_conf::{Directive, Error, values};
 use weir_log::Level;
-use weir_zone::Declarations;
+use weir_zone::{Declarations, Use};
 
 use crate::reading::Reading;
 use crate::subject::Subject;
@@ -117,16 +117,17 @@ impl Limits {
         zones: &Declarations,
         d: &Directive,
     ) -> Result<(), Error> {
-        let keyed = Keyed::read(s, zones, d, (TAG, 1), |_| Ok(false))?;
+        let purpose = Use { block: S::BLOCK, ..Use::of(TAG, 1) };
+        let keyed = Keyed::read(s, zones, d, purpose, |_| Ok(false))?;
         self.zones.push(Arc::new(keyed));
         Ok(())
     }
 
     /// `limit_conn ZONE NUMBER`
-    pub fn limit(&mut self, d: &Directive, zones: &Declarations) -> Result<(), Error> {
+    pub fn limit<S: Subject>(&mut self, d: &Directive, zones: &Declarations) -> Result<(), Error> {
         let (Some(name), Some(number)) = (d.arg(0), d.arg(1)) else { return Ok(()) };
         let name = name.lossy().into_owned();
-        zones.is_free_for(&name, TAG).map_err(|text| d.error(text))?;
+        zones.is_free_in(S::BLOCK, &name, TAG).map_err(|text| d.error(text))?;
         if self.lines.iter().any(|(known, _)| *known == name) {
             return Err(d.problem("is duplicate"));
         }
@@ -146,14 +147,14 @@ impl Limits {
     }
 
     /// Applies the lines of a block, which replace the inherited ones.
-    pub fn finish(&mut self, all: &Declarations) -> Result<(), Error> {
+    pub fn finish<S: Subject>(&mut self, all: &Declarations) -> Result<(), Error> {
         if self.lines.is_empty() {
             return Ok(());
         }
         let lines = std::mem::take(&mut self.lines);
         self.limits.clear();
         for (name, most) in lines {
-            all.find(&name, TAG).map_err(Error::emerg)?;
+            all.find_in(S::BLOCK, &name, TAG).map_err(Error::emerg)?;
             if let Some(zone) = self.zones.iter().find(|z| z.name() == name) {
                 self.limits.push(ConnLimit { zone: zone.clone(), most });
             }

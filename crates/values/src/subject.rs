@@ -33,6 +33,9 @@ pub struct Identity {
 
 /// The values that variables, templates and tables need of a subject.
 pub trait Subject: Sized + 'static {
+    /// The block that configures it: `http`.
+    const BLOCK: &'static str;
+
     /// Defines the variables that every configuration has.
     fn define(variables: &mut Variables<Self>);
 

@@ -25,7 +25,7 @@ impl Keyed {
         s: &mut Reading<'_, S>,
         zones: &Declarations,
         d: &Directive,
-        (tag, values): (&'static str, usize),
+        purpose: Use,
         mut other: impl FnMut(&Word) -> Result<bool, Error>,
     ) -> Result<Keyed, Error> {
         let mut named = None;
@@ -40,8 +40,11 @@ impl Keyed {
         let (Some((name, size)), Some(key)) = (named, d.arg(0)) else {
             return Err(d.error(format!("\"{directive}\" must have \"zone\" parameter")));
         };
-        let bound = zones.find(&name, tag).ok().map(|known| known.purpose().key.clone());
-        let purpose = Use { key: key.lossy().into_owned(), ..Use::of(tag, values) };
+        let bound = zones
+            .find_in(purpose.block, &name, purpose.tag)
+            .ok()
+            .map(|known| known.purpose().key.clone());
+        let purpose = Use { key: key.lossy().into_owned(), ..purpose };
         let zone = zones.declare(&name, size, purpose).map_err(|text| d.error(text))?;
         if let Some(bound) = bound {
             let text = format!("{directive} \"{name}\" is already bound to key \"{bound}\"");

@@ -13,6 +13,9 @@ use crate::Zone;
 pub struct Use {
     /// The module that it belongs to, as in messages: `limit_req`.
     pub tag: &'static str,
+    /// The block whose configuration has it (`stream`), if modules of several blocks have zones of
+    /// this tag. They do not share them.
+    pub block: &'static str,
     /// Words of value for each key, at most 5.
     pub values: usize,
     /// The expression of its keys, as configured. Empty if the configuration has none.
@@ -24,7 +27,7 @@ pub struct Use {
 impl Use {
     /// A zone of this module with this many words of value, and nothing else that matters.
     pub const fn of(tag: &'static str, values: usize) -> Use {
-        Use { tag, values, key: String::new(), levels: None }
+        Use { tag, block: "", values, key: String::new(), levels: None }
     }
 }
 
@@ -181,7 +184,7 @@ impl Declarations {
             list.push(zone.clone());
             return Ok(zone);
         };
-        differs(known, purpose.tag)?;
+        differs(known, (purpose.tag, purpose.block))?;
         if known.0.size != size {
             let (name, declared) = (name.to_owned(), known.0.size);
             return Err(ZoneError::OtherSize { name, size, declared });
@@ -201,10 +204,19 @@ impl Declarations {
     /// [`ZoneError::Undeclared`] if there is no such zone, [`ZoneError::OtherUse`] if it belongs to
     /// another module.
     pub fn find(&self, name: &str, tag: &str) -> Result<ZoneRef, ZoneError> {
+        self.find_in("", name, tag)
+    }
+
+    /// The same for a zone of one block: see [`Use::block`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Declarations::find`].
+    pub fn find_in(&self, block: &str, name: &str, tag: &str) -> Result<ZoneRef, ZoneError> {
         let list = self.list.borrow();
         let known = list.iter().find(|z| z.0.name == name);
         let known = known.ok_or_else(|| ZoneError::Undeclared(name.to_owned()))?;
-        differs(known, tag).map(|()| known.clone())
+        differs(known, (tag, block)).map(|()| known.clone())
     }
 
     /// Checks that no other module has declared a zone of this name so far.
@@ -213,8 +225,17 @@ impl Declarations {
     ///
     /// [`ZoneError::OtherUse`] if one has.
     pub fn is_free_for(&self, name: &str, tag: &str) -> Result<(), ZoneError> {
+        self.is_free_in("", name, tag)
+    }
+
+    /// The same for a zone of one block: see [`Use::block`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Declarations::is_free_for`].
+    pub fn is_free_in(&self, block: &str, name: &str, tag: &str) -> Result<(), ZoneError> {
         let list = self.list.borrow();
-        list.iter().find(|z| z.0.name == name).map_or(Ok(()), |known| differs(known, tag))
+        list.iter().find(|z| z.0.name == name).map_or(Ok(()), |known| differs(known, (tag, block)))
     }
 
     /// Opens all zones, before workers are forked. A zone takes over the memory of one of `old`
@@ -268,12 +289,13 @@ impl DeclaredZone {
         let (mine, theirs) = (&self.purpose, &zone.purpose);
         zone.name == self.name
             && zone.size == self.size
-            && (theirs.tag, theirs.values) == (mine.tag, mine.values)
+            && (theirs.tag, theirs.block, theirs.values) == (mine.tag, mine.block, mine.values)
     }
 }
 
-fn differs(known: &ZoneRef, tag: &str) -> Result<(), ZoneError> {
-    if known.0.purpose.tag == tag {
+fn differs(known: &ZoneRef, of: (&str, &str)) -> Result<(), ZoneError> {
+    let purpose = known.purpose();
+    if (purpose.tag, purpose.block) == of {
         return Ok(());
     }
     Err(ZoneError::OtherUse(known.name().to_owned()))
@@ -303,6 +325,9 @@ mod tests {
             "zero size shared memory zone \"two\""
         );
         assert!(all.find("one", "a").is_ok_and(|z| z.get().is_none()));
+        let elsewhere = Use { block: "stream", ..purpose("a", "$x") };
+        assert_eq!(all.declare("one", 65536, elsewhere).unwrap_err().to_string(), other);
+        assert_eq!(all.find_in("stream", "one", "a").unwrap_err().to_string(), other);
     }
 
     #[test]

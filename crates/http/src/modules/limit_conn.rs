@@ -30,7 +30,7 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
         return Ok(());
     }
     let all = s.setup.inputs.zones;
-    CONF.change(&mut s.location).limits.finish(all)
+    CONF.change(&mut s.location).limits.finish::<Request>(all)
 }
 
 const DIRECTIVES: &[Directive] = &[
@@ -46,7 +46,10 @@ const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "limit_conn",
         help: "The maximum number of concurrent requests of a key.",
-        set: Set::Simple(|s, d| CONF.change(&mut s.location).limits.limit(d, s.setup.inputs.zones)),
+        set: Set::Simple(|s, d| {
+            let zones = s.setup.inputs.zones;
+            CONF.change(&mut s.location).limits.limit::<Request>(d, zones)
+        }),
     },
     setting!(
         "limit_conn_log_level",

@@ -35,6 +35,8 @@ pub struct Extras {
 }
 
 impl GroupExtras for Extras {
+    const BLOCK: &'static str = "http";
+
     fn binds(&self) -> bool {
         self.sticky.is_some()
     }

@@ -31,6 +31,8 @@ pub fn prefixed(name: &[u8]) -> Option<Get<Request>> {
 }
 
 impl Subject for Request {
+    const BLOCK: &'static str = "http";
+
     fn define(variables: &mut Variables) {
         builtin::define(variables);
     }

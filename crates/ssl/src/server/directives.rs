@@ -107,7 +107,7 @@ impl<S: Subject> Rows<S> {
             "ssl_session_cache",
             "Where sessions are kept that clients resume; a shared one is for all workers.",
             |c, d, r| {
-                c.cache = sessions::cache(d.line, r.inputs.zones)?;
+                c.cache = sessions::cache(d.line, r.inputs.zones, S::BLOCK)?;
                 Ok(())
             },
         ),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error, Word};
 use weir_tls::{SessionCache, TicketSecret};
-use weir_zone::Declarations;
+use weir_zone::{Declarations, Use};
 
 use super::Conf;
 use crate::files::KeyFiles;
@@ -14,14 +14,18 @@ const BUILTIN: u64 = 20 * 1024;
 /// The smallest zone that nginx accepts: eight pages.
 const SMALLEST: u64 = 8 * 4096;
 
-/// `ssl_session_cache off | none | [builtin[:size]] [shared:name:size]`
-pub fn cache(d: &Line, zones: &Declarations) -> Result<Option<Arc<SessionCache>>, Error> {
+/// `ssl_session_cache off | none | [builtin[:size]] [shared:name:size]` in `block`.
+pub fn cache(
+    d: &Line,
+    zones: &Declarations,
+    block: &'static str,
+) -> Result<Option<Arc<SessionCache>>, Error> {
     let mut cache = None;
     for word in &d.args {
         let text = word.lossy();
         let invalid = || d.error_at(word, format!("invalid session cache \"{text}\""));
         if let Some(rest) = text.strip_prefix("shared:") {
-            cache = Some(shared(d, word, rest, zones)?.ok_or_else(invalid)?);
+            cache = Some(shared(d, word, rest, (zones, block))?.ok_or_else(invalid)?);
             continue;
         }
         let builtin = match text.split_once(':') {
@@ -37,12 +41,12 @@ pub fn cache(d: &Line, zones: &Declarations) -> Result<Option<Arc<SessionCache>>
     Ok(cache)
 }
 
-/// A cache in a zone, shared by all servers that name the zone.
+/// A cache in a zone, shared by all servers of the block that name the zone.
 fn shared(
     d: &Line,
     word: &Word,
     rest: &str,
-    zones: &Declarations,
+    (zones, block): (&Declarations, &'static str),
 ) -> Result<Option<Arc<SessionCache>>, Error> {
     let Some((name, size)) = rest.split_once(':').filter(|(name, _)| !name.is_empty()) else {
         return Ok(None);
@@ -51,7 +55,7 @@ fn shared(
     if size < SMALLEST {
         return Err(d.error(format!("session cache \"{}\" is too small", word.lossy())));
     }
-    let zone = zones.declare(name, size, SessionCache::ZONE);
+    let zone = zones.declare(name, size, Use { block, ..SessionCache::ZONE });
     zone.map(|zone| Some(SessionCache::shared(zone))).map_err(|text| d.error(text))
 }
 

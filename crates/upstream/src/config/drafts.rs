@@ -165,7 +165,7 @@ impl<T: GroupExtras> Drafts<T> {
             return false;
         }
         if let Some((name, size)) = zone
-            && GroupZone::declare(zones, name, *size).is_err()
+            && GroupZone::declare::<T>(zones, name, *size).is_err()
         {
             return false;
         }

@@ -100,15 +100,26 @@ impl GroupZone {
     const TAG: &'static str = "upstream";
 
     /// Declares a zone for the state of peers.
-    pub fn declare(zones: &Declarations, name: &str, size: u64) -> Result<GroupZone, ZoneError> {
-        let purpose = Use::of(Self::TAG, 0);
+    pub fn declare<T: GroupExtras>(
+        zones: &Declarations,
+        name: &str,
+        size: u64,
+    ) -> Result<GroupZone, ZoneError> {
+        let purpose = Use { block: T::BLOCK, ..Use::of(Self::TAG, 0) };
         zones.declare(name, size, purpose).map(|zone| GroupZone::Declared(zone, size))
     }
 
     /// The zone, after all are declared. An error if it has no room for this many peers.
-    fn finish(self, zones: &Declarations, peers: usize, at: Spot) -> Result<ZoneRef, Error> {
+    fn finish<T: GroupExtras>(
+        self,
+        zones: &Declarations,
+        peers: usize,
+        at: Spot,
+    ) -> Result<ZoneRef, Error> {
         match self {
-            GroupZone::Named(name) => zones.find(&name, Self::TAG).map_err(|error| at.error(error)),
+            GroupZone::Named(name) => {
+                zones.find_in(T::BLOCK, &name, Self::TAG).map_err(|error| at.error(error))
+            }
             GroupZone::Declared(zone, size) if crate::peers_in_zone(size) < peers => {
                 Err(at.error(format_args!("zone \"{}\" is too small", zone.name())))
             }
@@ -128,6 +139,9 @@ pub struct InheritedSettings {
 
 /// Settings of a module for a group.
 pub trait GroupExtras: Default {
+    /// The block whose groups these are. Groups of different blocks share no zone.
+    const BLOCK: &'static str;
+
     /// Whether clients are bound to servers: see [`Choice::bound`](crate::Choice::bound).
     fn binds(&self) -> bool {
         false
@@ -140,7 +154,9 @@ pub trait GroupExtras: Default {
 }
 
 /// No settings.
-impl GroupExtras for () {}
+impl GroupExtras for () {
+    const BLOCK: &'static str = "";
+}
 
 /// A group that is being read.
 pub struct GroupDraft<T> {
@@ -321,7 +337,7 @@ impl<T: GroupExtras> UpstreamBlock<T> {
         };
         let plain = self.plain || self.extras.chooses();
         let file = self.file.map(|(path, port)| Arc::new(ServersFile { path, port, plain, room }));
-        let zone = self.zone.map(|zone| zone.finish(zones, peers, at)).transpose()?;
+        let zone = self.zone.map(|zone| zone.finish::<T>(zones, peers, at)).transpose()?;
         let zoned = zone.is_some();
         let balance = self.balance.unwrap_or_else(|| Box::new(RoundRobin));
         let mut group = Group::new(&name, self.peers.clone(), balance, seed(&host)).shared_in(zone);

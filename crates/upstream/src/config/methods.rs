@@ -137,7 +137,7 @@ pub fn random<T: GroupExtras>(
 const SMALLEST_ZONE: u64 = 8 * 4096;
 
 /// `zone NAME [SIZE]`
-pub fn zone<T>(
+pub fn zone<T: GroupExtras>(
     block: &mut UpstreamBlock<T>,
     zones: &Declarations,
     d: &Directive,
@@ -158,7 +158,7 @@ pub fn zone<T>(
             if bytes < SMALLEST_ZONE {
                 return Err(d.error_at(size, format!("zone \"{name}\" is too small")));
             }
-            GroupZone::declare(zones, &name, bytes).map_err(|e| d.error(e))?
+            GroupZone::declare::<T>(zones, &name, bytes).map_err(|e| d.error(e))?
         }
     };
     block.zone = Some(zone);

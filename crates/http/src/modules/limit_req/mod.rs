@@ -7,6 +7,7 @@ use weir_conf::{Directive as Line, Error, values};
 use weir_engine::Boxed;
 use weir_log::Level;
 use weir_metrics::Metric;
+use weir_zone::Use;
 
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
@@ -300,18 +301,19 @@ fn delay_level(level: Level) -> Level {
 fn zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let mut rate = 1000;
     let zones = s.setup.inputs.zones;
-    let keyed = Keyed::read(&mut s.setup.reading(), zones, d, (TAG, bucket::VALUES), |word| {
-        let Some(value) = word.bytes.strip_prefix(b"rate=") else { return Ok(false) };
-        let (number, scale) = match value.len().checked_sub(3).map(|at| value.split_at(at)) {
-            Some((number, b"r/s")) => (number, 1),
-            Some((number, b"r/m")) => (number, 60),
-            _ => (value, 1),
-        };
-        let number = values::number(number).filter(|n| *n > 0);
-        let number = number.ok_or_else(|| d.invalid("rate", word))?;
-        rate = number.saturating_mul(1000) / scale;
-        Ok(true)
-    })?;
+    let keyed =
+        Keyed::read(&mut s.setup.reading(), zones, d, Use::of(TAG, bucket::VALUES), |word| {
+            let Some(value) = word.bytes.strip_prefix(b"rate=") else { return Ok(false) };
+            let (number, scale) = match value.len().checked_sub(3).map(|at| value.split_at(at)) {
+                Some((number, b"r/s")) => (number, 1),
+                Some((number, b"r/m")) => (number, 60),
+                _ => (value, 1),
+            };
+            let number = values::number(number).filter(|n| *n > 0);
+            let number = number.ok_or_else(|| d.invalid("rate", word))?;
+            rate = number.saturating_mul(1000) / scale;
+            Ok(true)
+        })?;
     CONF.change(&mut s.location).zones.push(Arc::new(LimitReqZone { keyed, rate }));
     Ok(())
 }

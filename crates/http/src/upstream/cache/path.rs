@@ -40,7 +40,7 @@ pub fn set_path(s: &mut Scope<'_, '_>, d: &Directive, tag: &'static str) -> Resu
     s.setup.path_names.add_cache(d, &directory, sources)?;
     let key = directory.to_string_lossy().into_owned();
     let levels = Some(draft.settings.place.levels.clone());
-    let purpose = Use { tag, values: VALUES, key, levels };
+    let purpose = Use { key, levels, ..Use::of(tag, VALUES) };
     let zone = zones.declare(&name, size, purpose).map_err(|text| d.error(text))?;
     if s.setup.caches.iter().any(|cache| cache.name() == name) {
         return Err(d.error(format!("duplicate zone \"{name}\"")));
