@@ -299,3 +299,15 @@ fn blocks_share_no_zone() {
     let mail = format!("events {{ }}\nstream {{ {sessions} }}\nmail {{ {sessions} }}");
     assert_eq!(verdict(&dir, &mail), other);
 }
+
+#[test]
+fn a_slow_start_needs_a_method_with_weights_in_either_order() {
+    let text = "balancing method does not support parameter \"slow_start=1s\" in nginx.conf:3";
+    let slow = "server 127.0.0.1:1 slow_start=1s;";
+    for method in ["hash $uri;", "ip_hash;", "random;", "random two;"] {
+        for lines in [format!("{method} {slow}"), format!("{slow} {method}")] {
+            assert_eq!(in_http(&format!("upstream u {{ {lines} }}")), text, "{lines}");
+        }
+    }
+    assert_eq!(in_http(&format!("upstream u {{ {slow} least_conn; }}")), "");
+}

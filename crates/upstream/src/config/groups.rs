@@ -13,6 +13,7 @@ use weir_zone::{Declarations, Use, ZoneError, ZoneRef};
 
 use super::dynamic::{self, Dynamic, NamedServer};
 use super::recall::Recall;
+use super::server::unsupported;
 use super::servers_file::ServersFile;
 use super::url::{Host, Url};
 use weir_resolver::ResolverConf as Resolver;
@@ -191,6 +192,8 @@ pub struct UpstreamBlock<T> {
     pub zone: Option<GroupZone>,
     /// The method supports neither `backup` nor `slow_start`.
     pub plain: bool,
+    /// The first `slow_start`, with its place. A method behind it may not support it.
+    pub slow_start: Option<(Spot, String)>,
     /// Settings of the module.
     pub extras: T,
     /// `queue`
@@ -302,6 +305,7 @@ impl<T: GroupExtras> UpstreamBlock<T> {
             file: None,
             zone: None,
             plain: false,
+            slow_start: None,
             extras: T::default(),
             queue: None,
             resolver: None,
@@ -336,6 +340,9 @@ impl<T: GroupExtras> UpstreamBlock<T> {
             _ => None,
         };
         let plain = self.plain || self.extras.chooses();
+        if let Some((spot, word)) = self.slow_start.filter(|_| plain) {
+            return Err(spot.error(unsupported(&word)));
+        }
         let file = self.file.map(|(path, port)| Arc::new(ServersFile { path, port, plain, room }));
         let zone = self.zone.map(|zone| zone.finish::<T>(zones, peers, at)).transpose()?;
         let zoned = zone.is_some();

@@ -31,8 +31,11 @@ pub fn server<T: GroupExtras>(
     let mut parameters = Parameters::default();
     for word in d.args.iter().skip(1) {
         if !has_use(block, word) {
-            let text = "balancing method does not support parameter";
-            return Err(d.error_at(word, format!("{text} \"{}\"", word.lossy())));
+            return Err(d.error_at(word, unsupported(&word.lossy())));
+        }
+        if word.bytes.starts_with(b"slow_start=") {
+            let spot = || (Spot::new(d, word), word.lossy().into_owned());
+            block.slow_start.get_or_insert_with(spot);
         }
         // Sessions cannot be bound to servers.
         if port == 0 && (word.is("drain") || word.bytes.starts_with(b"route=")) {
@@ -65,6 +68,11 @@ pub fn server<T: GroupExtras>(
         block.peers.push(Arc::new(Peer::new(endpoint, name.clone(), options.clone())));
     }
     Ok(())
+}
+
+/// The message about a parameter that the method does not support.
+pub(super) fn unsupported(word: &str) -> String {
+    format!("balancing method does not support parameter \"{word}\"")
 }
 
 /// Whether the method supports a parameter.
