@@ -311,3 +311,11 @@ fn a_slow_start_needs_a_method_with_weights_in_either_order() {
     }
     assert_eq!(in_http(&format!("upstream u {{ {slow} least_conn; }}")), "");
 }
+
+#[test]
+fn a_scheme_alone_names_no_host() {
+    for line in ["grpc_pass grpc://;", "grpc_pass grpcs://;", "proxy_pass http://;"] {
+        let said = in_http(&format!("server {{ location / {{ {line} }} }}"));
+        assert_eq!(said, "no host in upstream \"\" in nginx.conf:3", "{line}");
+    }
+}

@@ -105,8 +105,7 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
 /// The scheme, which may be omitted, and the rest of the address.
 pub fn scheme(url: &[u8]) -> (&'static str, &[u8]) {
     let named = ["grpc://", "grpcs://"].into_iter().find(|scheme| {
-        url.len() > scheme.len()
-            && url.get(..scheme.len()).is_some_and(|s| s.eq_ignore_ascii_case(scheme.as_bytes()))
+        url.get(..scheme.len()).is_some_and(|s| s.eq_ignore_ascii_case(scheme.as_bytes()))
     });
     let rest = url.get(named.map_or(0, str::len)..).unwrap_or_default();
     (named.unwrap_or("grpc://"), rest)
