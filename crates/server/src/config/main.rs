@@ -201,10 +201,10 @@ fn set_env(raw: &mut RawConfig, d: &Directive) -> Result<(), Error> {
     let Some(word) = d.arg(0) else { return Ok(()) };
     let bytes = word.bytes.as_slice();
     // nginx accepts an empty name, which no variable has.
-    if bytes.is_empty() {
+    if bytes.is_empty() || bytes.starts_with(b"=") {
         return Ok(());
     }
-    if bytes.starts_with(b"=") || bytes.contains(&0) {
+    if bytes.contains(&0) {
         return Err(d.problem("invalid value"));
     }
     let pair = match bytes.iter().position(|b| *b == b'=') {

@@ -266,7 +266,9 @@ impl RawConfig {
         if let Some(at) = pools.iter().position(|(name, _)| name == "default") {
             files = pools.remove(at).1;
         }
-        let pid = self.pid.as_deref().map(|name| joined(&paths.prefix, name));
+        // As in nginx, an empty name is the default one.
+        let pid = self.pid.as_deref().filter(|name| !name.is_empty());
+        let pid = pid.map(|name| joined(&paths.prefix, name));
         let config = Config {
             daemon: self.daemon.unwrap_or(true),
             master,
