@@ -186,7 +186,8 @@ fn split(text: &str) -> Result<(HostKind<'_>, Option<&str>), &'static str> {
     }
     let (host, port) = text.split_once(':').map_or((text, None), |(h, p)| (h, Some(p)));
     if host.is_empty() {
-        return Err("no host");
+        // An IPv6 address without brackets is a wrong port first, as in nginx.
+        return port.map_or(Err("no host"), |p| port_range(p).and(Err("no host")));
     }
     Ok((host_kind(host), port))
 }
@@ -277,6 +278,8 @@ mod tests {
             ("127.0.0.1:+80", "invalid port"),
             ("82-81", "invalid port range"),
             (":80", "no host"),
+            ("::1", "invalid port"),
+            ("::", "invalid port"),
             ("[::1", "invalid host"),
             ("[]:80", "no host"),
             ("[::g]:80", "invalid IPv6 address"),
