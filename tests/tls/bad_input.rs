@@ -1,6 +1,7 @@
 //! Hostile or broken clients: what they get, their cost, and what the log says.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
@@ -92,6 +93,25 @@ fn old_protocols_and_ciphers_are_refused_with_a_reason() {
     let said = s_client(&server, &weak, GET).unwrap();
     assert!(said.contains("SSL alert number 40"), "{said}");
     server.wait_log("SSL_do_handshake() failed (SSL: ", 2);
+}
+
+#[test]
+fn a_handshake_that_begins_with_another_message_is_refused_with_an_alert() {
+    for program in programs() {
+        let conf = "events { } http { access_log off;
+             ssl_certificate %%DIR%%/chain.pem; ssl_certificate_key %%DIR%%/leaf.key;
+             server { listen 127.0.0.1:%%PORT%% ssl; return 200; } }";
+        let server = Server::start_in(dir(), &program, conf);
+        // A Finished, and a type that there is not.
+        for kind in [20, 99] {
+            let mut client = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+            client.write_all(&[22, 3, 1, 0, 5, kind, 0, 0, 1, 0]).unwrap();
+            let mut told = Vec::new();
+            let _ = client.read_to_end(&mut told);
+            // OpenSSL takes the version of the record, rustls that of TLS 1.2.
+            assert_eq!((told[0], &told[3..]), (21, &[0, 2, 2, 10][..]), "{program} {kind}");
+        }
+    }
 }
 
 /// Operators and their tools look for these words. nginx has them from OpenSSL.

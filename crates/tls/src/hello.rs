@@ -223,6 +223,12 @@ pub async fn read_hello(
                     }
                     let mut bytes = Vec::new();
                     alert.write_all(&mut bytes)?;
+                    // rustls leaves this alert to its caller.
+                    if let (true, rustls::Error::InappropriateHandshakeMessage { .. }) =
+                        (bytes.is_empty(), &error)
+                    {
+                        bytes = fatal(UNEXPECTED_MESSAGE);
+                    }
                     send_alert(stream, bytes);
                     return Err(error.into());
                 }
