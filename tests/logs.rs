@@ -124,20 +124,28 @@ fn of_a_download_that_breaks_off_the_part_that_went_counts() {
     }
 }
 
-/// As in nginx, and there is no limit.
+/// As in nginx, and there is no limit, or it holds from the beginning.
 #[test]
 fn a_rate_that_is_no_size_is_logged() {
     let conf = "events { } http { server { listen 127.0.0.1:%%PORT%%;
          location /limited { limit_rate $arg_rate; return 200 text; }
+         location /late { limit_rate 1m; limit_rate_after $arg_rate; return 200 text; }
          location /proxied { proxy_limit_rate $arg_rate; proxy_pass http://127.0.0.1:%%PORT%%/plain; }
          location /plain { return 200 text; } } }";
     let s = Server::start(env!("CARGO_BIN_EXE_weir"), conf);
-    for (path, rate) in [("limited", "bad"), ("proxied", "worse"), ("limited", "1m")] {
+    for (path, rate) in [
+        ("limited", "bad"),
+        ("proxied", "worse"),
+        ("late", "poor"),
+        ("late", "1"),
+        ("limited", "1m"),
+    ] {
         assert_eq!(s.get(&format!("/{path}?rate={rate}")).body(), "text");
     }
     s.wait_log("invalid size \"bad\", client: 127.0.0.1", 1);
     s.wait_log("invalid size \"worse\", client: 127.0.0.1", 1);
-    assert_eq!(s.log().matches("invalid size").count(), 2);
+    s.wait_log("invalid size \"poor\", client: 127.0.0.1", 1);
+    assert_eq!(s.log().matches("invalid size").count(), 3);
 }
 
 #[test]

@@ -14,21 +14,18 @@ pub struct Limit {
     after: u64,
 }
 
-/// The rate limit of the request, if it has one.
+/// The rate limit of the request, if it has one. The settings are evaluated once, and kept.
 pub fn rate(r: &mut Request) -> Option<Limit> {
     let core = &r.conf().core;
-    let rate = match (r.limit_rate, &core.limit_rate) {
-        (Some(rate), _) => Some(rate),
-        (None, None) => None,
-        // Evaluated once, and kept in `$limit_rate`.
-        (None, Some(template)) => {
-            r.limit_rate = Some(template.size(r));
-            r.limit_rate
-        }
-    };
-    let rate = rate.filter(|n| *n > 0)?;
-    let after = core.limit_rate_after.as_ref().and_then(|t| weir_conf::values::size(&t.eval(r)));
-    Some(Limit { rate, after: after.unwrap_or(0) })
+    if let (None, Some(template)) = (r.limit_rate, &core.limit_rate) {
+        r.limit_rate = Some(template.size(r));
+    }
+    let rate = r.limit_rate.filter(|n| *n > 0)?;
+    if let (None, Some(template)) = (r.limit_rate_after, &core.limit_rate_after) {
+        r.limit_rate_after = Some(template.size(r));
+    }
+    let after = r.limit_rate_after.unwrap_or(0);
+    Some(Limit { rate, after })
 }
 
 /// Sends the chain within the limit: sends what the rate allows by now, and waits until it allows more.

@@ -117,6 +117,8 @@ pub struct Request {
     pub(crate) processing: Processing,
     /// `set $limit_rate`: bytes a second, instead of the location's; 0 is no limit.
     pub limit_rate: Option<u64>,
+    /// `limit_rate_after`, once it is evaluated.
+    pub limit_rate_after: Option<u64>,
     /// What makes it a subrequest; `None` for a client's own request.
     pub sub: Option<Box<Sub>>,
     /// The location of the client's own request, when this subrequest of it began.
@@ -194,6 +196,7 @@ impl Request {
             blocked: Duration::ZERO,
             processing: Processing::default(),
             limit_rate: None,
+            limit_rate_after: None,
             sub: None,
             main_location: None,
             family: None,
@@ -248,6 +251,7 @@ impl Request {
             blocked,
             processing,
             limit_rate,
+            limit_rate_after,
             sub,
             main_location,
             family,
@@ -263,7 +267,7 @@ impl Request {
         *body = Body::default();
         (*error_status, *error_page, *denied, *keepalive) = (0, false, None, false);
         (*request_length, *pipelined, *number) = (0, !buf.is_empty(), 0);
-        (*blocked, *limit_rate) = (Duration::ZERO, None);
+        (*blocked, *limit_rate, *limit_rate_after) = (Duration::ZERO, None, None);
         *processing = Processing::default();
         *carrier = Carrier::default();
         (*sub, *main_location, *family) = (None, None, None);
