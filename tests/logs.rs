@@ -149,6 +149,16 @@ fn a_rate_that_is_no_size_is_logged() {
 }
 
 #[test]
+fn a_line_that_is_cut_names_the_error_of_the_system() {
+    let conf = "events { } http { access_log off; large_client_header_buffers 4 16k;
+         server { listen 127.0.0.1:%%PORT%%; root %%DIR%%; } }";
+    let s = Server::start(env!("CARGO_BIN_EXE_weir"), conf);
+    let path = format!("/{}", "long/".repeat(600));
+    assert_eq!(s.get(&path).status, 404);
+    s.wait_log("...(2: No such file or directory), client: 127.0.0.1", 1);
+}
+
+#[test]
 fn what_is_not_there_is_a_dash_and_a_location_is_as_it_was_sent() {
     let conf = "events { } http { log_format line '$uri|$args|$query_string|$sent_http_location';
          server { listen 127.0.0.1:%%PORT%%; server_name s; access_log %%DIR%%/a.log line;

@@ -28,7 +28,7 @@ pub use file::{LogFile, OpenLogs};
 pub use flood::take_left_out;
 pub use later::{DeferredWrite, HandOver, flush, never_wait};
 pub use level::{Level, level, set_level};
-pub use line::{Bytes, Cause, LINE_MAX};
+pub use line::{Bytes, Cause, LINE_MAX, message};
 pub use lost::take_lost;
 pub use memory::MemoryLog;
 pub use seldom::OncePerSecond;

@@ -264,10 +264,60 @@ impl fmt::Display for Cause<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = self.words();
         match self.0.raw_os_error() {
-            Some(number) => write!(f, "({number}: {words})"),
+            // In one piece, so that [`message`] knows it.
+            Some(number) => f.write_str(&format!("({number}: {words})")),
             None => write!(f, "({words})"),
         }
     }
+}
+
+/// The most bytes of a message that [`message`] shortens. The rest of a line has room for its time
+/// and for the client.
+const MESSAGE_MAX: usize = LINE_MAX - 128;
+
+/// The most bytes of it from the error of the system on.
+const CAUSE_MAX: usize = 256;
+
+/// Collects a message, and where the last error of the system in it begins.
+#[derive(Default)]
+struct Message {
+    text: String,
+    cause: Option<usize>,
+}
+
+impl fmt::Write for Message {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        let inner = s.strip_prefix('(').and_then(|s| s.strip_suffix(')'));
+        if inner.and_then(|s| s.split_once(": ")).is_some_and(|(n, _)| n.parse::<i32>().is_ok()) {
+            self.cause = Some(self.text.len());
+        }
+        self.text.push_str(s);
+        Ok(())
+    }
+}
+
+/// The text of a message. A line is cut at its end, where the error of the system stands. So a
+/// message that is too long loses what is before that, as in nginx: `open() "/long...(2: No such
+/// file or directory)`.
+pub fn message(text: fmt::Arguments<'_>) -> String {
+    let mut message = Message::default();
+    let _ = message.write_fmt(text);
+    let Message { mut text, cause } = message;
+    let Some(cause) = cause.filter(|_| text.len() > MESSAGE_MAX) else { return text };
+    let mut end = text.split_off(cause);
+    cut(&mut end, CAUSE_MAX);
+    let room = MESSAGE_MAX.saturating_sub(end.len());
+    if text.len() > room {
+        cut(&mut text, room);
+        text.push_str("...");
+    }
+    text + &end
+}
+
+/// Shortens a text to at most this many bytes.
+fn cut(text: &mut String, most: usize) {
+    let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    text.truncate(end.unwrap_or(0));
 }
 
 #[cfg(test)]
@@ -293,6 +343,26 @@ mod tests {
         let line = LogLine::new(Level::Error, None, format_args!("{long}"));
         assert_eq!(line.bytes().len(), LINE_MAX);
         assert!(line.bytes().ends_with(b"x\n"));
+    }
+
+    #[test]
+    fn a_long_message_keeps_the_error_of_the_system() {
+        let error = io::Error::from_raw_os_error(2);
+        let shown = |path: &str| {
+            message(format_args!("open() \"{path}\" failed {} while reading", Cause(&error)))
+        };
+        let end = "(2: No such file or directory) while reading";
+        assert_eq!(shown("/x"), format!("open() \"/x\" failed {end}"));
+        for unit in ["x", "\u{e4}"] {
+            let long = shown(&unit.repeat(3000));
+            assert!(
+                long.len() < LINE_MAX - 100 && long.ends_with(&format!("{unit}...{end}")),
+                "{long}"
+            );
+        }
+        // What a client sends is not taken for it.
+        let long = message(format_args!("{} (2: x) {}", "x".repeat(3000), "y"));
+        assert!(long.ends_with("x (2: x) y"));
     }
 
     #[test]

@@ -378,7 +378,7 @@ impl Request {
         if !log.enabled(level) || self.contexts.is_silent {
             return;
         }
-        let mut line = text.to_string();
+        let mut line = weir_log::message(text);
         self.describe(&mut line);
         log.write(level, Some(self.conn.number), format_args!("{line}"));
     }
