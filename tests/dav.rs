@@ -198,6 +198,7 @@ fn nothing_goes_out_of_its_place() {
         ("//keep", 403),
         ("/./keep", 403),
         ("/%2e/keep?x", 403),
+        ("/keep#x", 403),
     ] {
         assert_eq!(server.ask("COPY /keep", &to(target), "").status, status, "{target}");
     }
