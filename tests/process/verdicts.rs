@@ -319,3 +319,23 @@ fn a_scheme_alone_names_no_host() {
         assert_eq!(said, "no host in upstream \"\" in nginx.conf:3", "{line}");
     }
 }
+
+#[test]
+fn warnings_stand_before_the_error_behind_them() {
+    let dir = Dir::new();
+    let group = "upstream u { server 127.0.0.1:1; hash a; random; }";
+    for (block, wrong) in [
+        ("http", "upstream v { }"),
+        ("stream", "upstream v { }"),
+        ("stream", "server { listen 127.0.0.1:1; return $nothing; }"),
+    ] {
+        let said = stderr(&weir(
+            &dir,
+            &format!("events {{ }}\n{block} {{ {group}\n{wrong} }}"),
+            &["-t", "-q"],
+        ));
+        let [warning, error] =
+            ["[warn] load balancing method redefined", "[emerg] "].map(|text| said.find(text));
+        assert!(warning.is_some() && warning < error, "{said}");
+    }
+}

@@ -72,12 +72,13 @@ pub use weir_values::listen::Protocols;
 pub use weir_values::listen::{Keepalive, Listen};
 pub use weir_values::{Address, Identity, Retire};
 
-/// Reads an `http` block. Also returns warnings.
+/// Reads an `http` block. Adds the warnings, also those before an error.
 pub fn configure(
     block: &weir_conf::Directive,
     inputs: Inputs<'_>,
-) -> Result<(Site, Vec<weir_conf::Error>), weir_conf::Error> {
-    config::configure(block, inputs, &modules::MODULES)
+    warnings: &mut Vec<weir_conf::Error>,
+) -> Result<Site, weir_conf::Error> {
+    config::configure(block, inputs, &modules::MODULES, warnings)
 }
 
 /// Whether a `stream` block has scripts, which `http` runs.

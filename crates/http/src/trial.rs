@@ -45,8 +45,7 @@ pub fn site(http: &str) -> Result<Site, String> {
     let (logs, log) = (OpenLogs::new(), Arc::new(Log::new(Vec::new())));
     let zones = weir_zone::Declarations::default();
     let sources = tree.sources.clone();
-    configure(block, inputs(&logs, &log, (&zones, &sources)))
-        .map(|(site, _)| site)
+    configure(block, inputs(&logs, &log, (&zones, &sources)), &mut Vec::new())
         .map_err(|error| error.message)
 }
 

@@ -85,8 +85,12 @@ impl MailScope<'_, '_> {
     }
 }
 
-/// Reads the block. Returns the site and the warnings.
-pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>), Error> {
+/// Reads the block. Adds the warnings, also those before an error.
+pub fn configure(
+    block: &Line,
+    inputs: Inputs<'_>,
+    warnings: &mut Vec<Error>,
+) -> Result<Site, Error> {
     let mut setup = MailSetup {
         inputs,
         variables: Variables::new(),
@@ -97,22 +101,29 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
         servers: Vec::new(),
     };
     let conf = MailConf::new(inputs.error_log.clone());
-    let mut main = MailScope::new(&mut setup, conf);
-    main.read(block.block())?;
-    let conf = main.conf;
-    for d in block.block().iter().filter(|d| d.name.is("server")) {
-        one_server(&mut setup, d, conf.clone())?;
-    }
+    let read = read_block(&mut setup, block, conf);
+    warnings.append(&mut setup.warnings);
+    let conf = read?;
     setup.variables.check()?;
     let around = InheritedSettings {
         resolver: conf.resolver.clone(),
         resolver_timeout: conf.resolver_timeout,
     };
-    let MailSetup { variables, mut warnings, upstreams, files, servers, .. } = setup;
-    let upstreams = upstreams.finish(&around, inputs.zones, &mut warnings)?;
+    let MailSetup { variables, upstreams, files, servers, .. } = setup;
+    let upstreams = upstreams.finish(&around, inputs.zones, warnings)?;
     let (certificates, main_log) = (files.certificates, conf.error_log);
-    let site = Site::new(SiteParts { servers, variables, upstreams, certificates, main_log })?;
-    Ok((site, warnings))
+    Site::new(SiteParts { servers, variables, upstreams, certificates, main_log })
+}
+
+/// Reads all lines. Returns the settings of the block.
+fn read_block(setup: &mut MailSetup<'_>, block: &Line, conf: MailConf) -> Result<MailConf, Error> {
+    let mut main = MailScope::new(setup, conf);
+    main.read(block.block())?;
+    let MailScope { setup, conf, .. } = main;
+    for d in block.block().iter().filter(|d| d.name.is("server")) {
+        one_server(setup, d, conf.clone())?;
+    }
+    Ok(conf)
 }
 
 fn one_server(setup: &mut MailSetup<'_>, d: &Line, conf: MailConf) -> Result<(), Error> {

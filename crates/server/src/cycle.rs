@@ -225,7 +225,7 @@ impl Origin {
             before: before.and_then(|sites| sites.http.as_deref()).map(|site| site as _),
             known: known.and_then(|sites| sites.http.as_deref()).map(|site| site as _),
         };
-        let mut sites = Sites::default();
+        let (mut sites, mut warnings) = (Sites::default(), Vec::new());
         // The scripts of sessions run beside those of requests, so `http` is compiled even if it is
         // missing.
         let scripted = block("stream").filter(|stream| weir_http::has_scripts(stream));
@@ -234,19 +234,19 @@ impl Origin {
             ..stream.clone()
         });
         if let Some(block) = block("http").or(without.as_ref()) {
-            let (site, warnings) = weir_http::configure(block, inputs).map_err(refuse)?;
-            warnings.iter().for_each(warn);
-            sites.http = Some(Arc::new(site));
+            let site = weir_http::configure(block, inputs, &mut warnings);
+            warnings.drain(..).for_each(|warning| warn(&warning));
+            sites.http = Some(Arc::new(site.map_err(refuse)?));
         }
         if let Some(block) = block("stream") {
-            let (site, warnings) = weir_stream::configure(block, inputs).map_err(refuse)?;
-            warnings.iter().for_each(warn);
-            sites.stream = Some(Arc::new(site));
+            let site = weir_stream::configure(block, inputs, &mut warnings);
+            warnings.drain(..).for_each(|warning| warn(&warning));
+            sites.stream = Some(Arc::new(site.map_err(refuse)?));
         }
         if let Some(block) = block("mail") {
-            let (site, warnings) = weir_mail::configure(block, inputs).map_err(refuse)?;
-            warnings.iter().for_each(warn);
-            sites.mail = Some(Arc::new(site));
+            let site = weir_mail::configure(block, inputs, &mut warnings);
+            warnings.drain(..).for_each(|warning| warn(&warning));
+            sites.mail = Some(Arc::new(site.map_err(refuse)?));
         }
         let (connections, listens) = (config.events.connections, sites.listens().len());
         if connections <= listens {

@@ -123,8 +123,12 @@ impl StreamScope<'_, '_> {
     }
 }
 
-/// Reads the block. Returns the site and the warnings.
-pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>), Error> {
+/// Reads the block. Adds the warnings, also those before an error.
+pub fn configure(
+    block: &Line,
+    inputs: Inputs<'_>,
+    warnings: &mut Vec<Error>,
+) -> Result<Site, Error> {
     let mut setup = StreamSetup {
         inputs,
         variables: weir_values::Variables::new(),
@@ -139,33 +143,18 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
         servers: Vec::new(),
     };
     let conf = StreamConf::new(inputs.error_log.clone());
-    let mut main = StreamScope::new(&mut setup, conf);
-    main.read(block.block())?;
-    let conf = main.conf;
-    for d in block.block() {
-        if d.name.is("upstream") {
-            upstream(&mut setup, d)?;
-        } else if d.name.is("server") {
-            one_server(&mut setup, d, conf.clone())?;
-        }
-    }
+    let read = read_block(&mut setup, block, conf);
+    warnings.append(&mut setup.warnings);
+    let conf = read?;
     setup.variables.check()?;
     let around = InheritedSettings {
         resolver: conf.resolver.clone(),
         resolver_timeout: conf.resolver_timeout,
     };
     let StreamSetup {
-        variables,
-        mut warnings,
-        targets,
-        upstreams,
-        staplings,
-        pem_files,
-        servers,
-        checks,
-        ..
+        variables, targets, upstreams, staplings, pem_files, servers, checks, ..
     } = setup;
-    let upstreams = upstreams.finish(&around, inputs.zones, &mut warnings)?;
+    let upstreams = upstreams.finish(&around, inputs.zones, warnings)?;
     finish(&checks, &upstreams)?;
     let (main_log, threshold) = (conf.error_log, conf.threshold);
     let parts = SiteParts {
@@ -179,8 +168,26 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
         main_log,
         threshold,
     };
-    let site = Site::new(parts, &mut warnings)?;
-    Ok((site, warnings))
+    Site::new(parts, warnings)
+}
+
+/// Reads all lines. Returns the settings of the block.
+fn read_block(
+    setup: &mut StreamSetup<'_>,
+    block: &Line,
+    conf: StreamConf,
+) -> Result<StreamConf, Error> {
+    let mut main = StreamScope::new(setup, conf);
+    main.read(block.block())?;
+    let StreamScope { setup, conf, .. } = main;
+    for d in block.block() {
+        if d.name.is("upstream") {
+            upstream(setup, d)?;
+        } else if d.name.is("server") {
+            one_server(setup, d, conf.clone())?;
+        }
+    }
+    Ok(conf)
 }
 
 fn one_server(setup: &mut StreamSetup<'_>, d: &Line, conf: StreamConf) -> Result<(), Error> {

@@ -314,12 +314,13 @@ pub fn variables(modules: &'static Modules) -> Vec<String> {
     setup.variables.names().collect()
 }
 
-/// Reads the block. Returns the site and the warnings.
+/// Reads the block. Adds the warnings, also those before an error.
 pub fn configure(
     block: &Directive,
     inputs: Inputs<'_>,
     modules: &'static Modules,
-) -> Result<(Site, Vec<Error>), Error> {
+    warnings: &mut Vec<Error>,
+) -> Result<Site, Error> {
     let DirectiveBody::Block(lines) = &block.body else {
         return Err(block.error("directive \"http\" has no opening \"{\""));
     };
@@ -335,8 +336,10 @@ pub fn configure(
     core.root = Root { value: Template::text(&setup.full_name(b"html")), ..Root::default() };
     let place = Place::new(b"", Kind::Server);
     let mut scope = Scope::new(&mut setup, Contexts::HTTP, ServerConf::default(), location, place);
-    scope.read(lines)?;
+    let read = scope.read(lines);
     let main = scope.location;
+    warnings.append(&mut setup.warnings);
+    read?;
     for (server, _) in &setup.servers {
         server.conf.check().map_err(|error| error.at(block.close))?;
     }
@@ -344,7 +347,6 @@ pub fn configure(
     setup.path_names.end(servers, inputs.temporary, block.close, inputs.sources)?;
     (modules.check)(&main)?;
     setup.variables.check()?;
-    let mut warnings = std::mem::take(&mut setup.warnings);
     for (id, written) in setup.variables.several_lines() {
         if setup.in_lines.contains(id) {
             warnings.push(written.warning(
@@ -361,7 +363,7 @@ pub fn configure(
     let before = inputs.before.and_then(|before| before.downcast_ref());
     let confs = before.map(|site: &Site| &site.main_confs);
     let known = (&around, inputs.zones, confs);
-    let main_confs = setup.drafts.finish(modules.main_keys, known, &mut warnings)?;
+    let main_confs = setup.drafts.finish(modules.main_keys, known, warnings)?;
     let (mut servers, mut lines) = (Vec::new(), Vec::new());
     for (i, (server, listens)) in setup.servers.into_iter().enumerate() {
         lines.extend(listens.into_iter().map(|line| (ServerId(i as u32), line)));
@@ -375,7 +377,7 @@ pub fn configure(
     let site = Site {
         number: SiteNumber::next(),
         loops: AtomicUsize::new(0),
-        listening: Listening::new(&servers, &lines, setup.names_bucket, &mut warnings)?,
+        listening: Listening::new(&servers, &lines, setup.names_bucket, warnings)?,
         servers,
         locations,
         known: for_next,
@@ -399,7 +401,7 @@ pub fn configure(
         prefix: without_slash(inputs.prefix.as_os_str().as_encoded_bytes()).to_vec(),
         log_targets: setup.log_targets.into_iter().map(Arc::new).collect(),
     };
-    Ok((site, warnings))
+    Ok(site)
 }
 
 /// The path without the slash at its end. The root directory is empty.
