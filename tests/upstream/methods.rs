@@ -61,3 +61,28 @@ fn chance_takes_no_turns() {
         before == last
     }));
 }
+
+#[test]
+fn a_client_of_ipv4_has_one_server_at_sockets_of_both_families() {
+    let behind: String = (1..=3)
+        .map(|n| format!("server {{ listen 127.0.0.1:%%PORT{n}%%; return 200 {n}; }}\n"))
+        .collect();
+    let server = Server::start(
+        env!("CARGO_BIN_EXE_weir"),
+        &format!(
+            "events {{ }} http {{ access_log off; set_real_ip_from 127.0.0.1; real_ip_header X-Client;
+             upstream u {{ ip_hash; server 127.0.0.1:%%PORT1%%; server 127.0.0.1:%%PORT2%%; server 127.0.0.1:%%PORT3%%; }}
+             server {{ listen 127.0.0.1:%%PORT%%; location / {{ proxy_pass http://u; }} }}
+             {behind} }}"
+        ),
+    );
+    let chosen = |client: String| {
+        let headers = format!("X-Client: {client}\r\nConnection: close\r\n");
+        server.ask("GET /", &headers, "").body()
+    };
+    for net in 0..20 {
+        let [plain, mapped, neighbour] = ["192.0.{}.1", "::ffff:192.0.{}.1", "::ffff:192.0.{}.200"]
+            .map(|text| chosen(text.replace("{}", &net.to_string())));
+        assert_eq!((&mapped, &neighbour), (&plain, &plain), "{net}");
+    }
+}
