@@ -227,9 +227,10 @@ impl Response {
 }
 
 /// Splits a value at its first parameter `charset`: the part before it, and its value up to the end, as nginx reads the line.
-/// The whole value if there is no such parameter.
+/// The whole value if there is no such parameter, or no type before it.
 fn type_and_charset(value: &[u8]) -> (&[u8], &[u8]) {
-    let Some((kind, charset)) = charset_parameter(value) else { return (value, b"") };
+    let parameter = charset_parameter(value).filter(|(kind, _)| !kind.is_empty());
+    let Some((kind, charset)) = parameter else { return (value, b"") };
     let charset = charset.strip_prefix(b"\"").unwrap_or(charset);
     (kind, charset.strip_suffix(b"\"").unwrap_or(charset))
 }
@@ -320,6 +321,7 @@ mod tests {
             ("text/html;", "text/html;", ""),
             ("text/html; charset=", "text/html", ""),
             ("text/html;charset=\"\"; a=b", "text/html", "\"; a=b"),
+            (";charset=x", ";charset=x", ""),
             ("", "", ""),
         ] {
             assert_eq!(written(value), (kind.to_owned(), charset.to_owned(), value.to_owned()));
