@@ -402,3 +402,29 @@ fn variables_are_read_and_stored() {
     assert!(lines.next().is_some_and(|line| line.ends_with("variable \"uri\" not changeable")));
     assert!(lines.next().is_some_and(|line| line.contains("\"nosuch\" not found for writing")));
 }
+
+#[test]
+fn a_body_is_cut_where_the_length_in_its_head_ends() {
+    let server = server(
+        r#"location = /print { content_by_lua_block {
+               ngx.header.content_length = 5
+               ngx.print("12345")
+               ngx.flush(true)
+               ngx.print("HTTP/1.1 200 OK\r\n\r\n")
+               ngx.print("more")
+           } }
+           location = /filter {
+               return 200 "hello";
+               body_filter_by_lua_block { ngx.arg[1] = ngx.arg[1] .. " and more" }
+           }
+           location = /next { return 200 "next"; }"#,
+    );
+    let mut client = server.connect();
+    for (path, body) in [("GET /print", "12345"), ("GET /filter", "hello")] {
+        assert_eq!(client.ask(path, "", "").body(), body);
+        // The connection has no bytes but those of this answer.
+        assert_eq!(client.ask("GET /next", "", "").body(), "next");
+    }
+    server.wait_log("the body is longer than its Content-Length, and is cut", 2);
+    assert_eq!(server.logged("the body is longer than its Content-Length"), 2, "{}", server.log());
+}

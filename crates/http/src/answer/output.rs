@@ -62,6 +62,8 @@ pub struct Output {
     body_waits: bool,
     /// The bytes that are still missing of a body of known length.
     left: Option<u64>,
+    /// Bytes behind the known length were dropped.
+    overlong: bool,
     /// The error after which nothing more is sent. A client that timed out once is not waited for again.
     failed: Option<io::ErrorKind>,
 }
@@ -70,7 +72,8 @@ impl Renew for Output {
     fn renew(&mut self) {
         as_new!(self, Output {
             head, chain, filters;
-            cutter, held, unbuffered, postpone, sent, interim, complete, ending, body_waits, left, failed
+            cutter, held, unbuffered, postpone, sent, interim, complete, ending, body_waits, left, overlong,
+            failed
         });
     }
 }
@@ -189,7 +192,8 @@ impl Request {
         let unknown = response.content_length.is_none() || response.expects_trailers;
         // Behind these statuses there is only a tunnel. Frames show the end of a body.
         let last_status = if self.method == Method::Connect { 299 } else { 199 };
-        let framed = has_frames || response.status <= last_status;
+        let tunnels = response.status <= last_status;
+        let framed = has_frames || tunnels;
         if unknown && !framed && !bodiless && self.method != Method::Head {
             if self.version >= Version::Http11 && self.location.conf.core.chunked {
                 response.content_length = None;
@@ -198,7 +202,8 @@ impl Request {
                 self.keepalive = false;
             }
         }
-        self.output.left = if response.header_only { None } else { response.content_length };
+        let bounded = !response.header_only && !tunnels;
+        self.output.left = response.content_length.filter(|_| bounded);
     }
 
     /// Sends a range of a file as the next piece of the body.
@@ -262,15 +267,18 @@ impl Request {
     }
 
     /// Frames a piece and appends it to the pending output.
-    fn enqueue(&mut self, chain: Chain, last: bool) {
+    fn enqueue(&mut self, mut chain: Chain, last: bool) {
+        if let Some(left) = self.output.left {
+            if chain.len() > left {
+                chain = chain.split_to(left);
+                self.tell_overlong();
+            }
+            self.output.left = Some(left - chain.len());
+        }
         let output = &mut self.output;
         let len = chain.len();
         output.body_waits |= len > 0;
-        if let Some(left) = &mut output.left {
-            *left = left.saturating_sub(len);
-        }
         if self.carrier.has_frames() {
-            let mut chain = chain;
             return output.chain.append(&mut chain);
         }
         let chunked = self.response.chunked;
@@ -294,6 +302,15 @@ impl Request {
                 }
                 to.extend_from_slice(b"\r\n");
             });
+        }
+    }
+
+    /// Logs once that the body is longer than the length in the head, such as after a script that lengthens it. The rest is
+    /// dropped: the client would take it for the next answer of the connection.
+    fn tell_overlong(&mut self) {
+        if !std::mem::replace(&mut self.output.overlong, true) {
+            let text = format_args!("the body is longer than its Content-Length, and is cut");
+            self.log(weir_log::Level::Error, text);
         }
     }
 
