@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use weir_testkit::{PATIENCE, Server, certified, free_port, listen};
 
-use super::{WEIR, server};
+use super::{WEIR, server, server_with};
 
 #[test]
 fn a_script_still_sends_when_the_other_side_has_said_all() {
@@ -91,13 +91,50 @@ fn a_socket_that_another_thread_uses_stays_open() {
                ngx.say(sock:close())
                ngx.say(sock:setkeepalive())
                ngx.say(sock:sslhandshake())
+               ngx.say(sock:connect("127.0.0.1", {port}))
                ngx.say(sock:send("x"))
                ngx.say(ngx.thread.wait(reader))
                ngx.say(sock:close())
            }} }}"#
     ));
-    let busy = "nilsocket busy reading\n".repeat(3);
+    let busy = "nilsocket busy reading\n".repeat(4);
     assert_eq!(server.get("/t").body(), format!("{busy}1\ntrueanswer\n1\n"));
+}
+
+#[test]
+fn nothing_else_is_done_with_a_socket_that_connects_or_shakes_hands() {
+    let silent = listen(|mut stream: TcpStream| {
+        let _ = stream.read_exact(&mut [0; 1000]);
+    });
+    let server = server_with(
+        "resolver 127.0.0.1:1; resolver_timeout 300ms; lua_socket_connect_timeout 300ms;",
+        &format!(
+            r#"location = /t {{ content_by_lua_block {{
+                   local sock = ngx.socket.tcp()
+                   local function all(port)
+                       ngx.say(sock:connect("127.0.0.1", port))
+                       ngx.say(sock:sslhandshake())
+                       ngx.say(sock:send("x"))
+                       ngx.say(sock:receive())
+                       ngx.say(sock:receiveany(1))
+                       ngx.say(sock:setkeepalive())
+                       ngx.say(sock:close())
+                   end
+                   local looking = ngx.thread.spawn(function() return sock:connect("name.test", 80) end)
+                   all({silent})
+                   ngx.say((ngx.thread.wait(looking)))
+                   ngx.say(sock:connect("127.0.0.1", {silent}))
+                   local shaking = ngx.thread.spawn(function() return sock:sslhandshake() end)
+                   all({silent})
+                   ngx.say(ngx.thread.wait(shaking))
+                   ngx.say(sock:send("x"))
+               }} }}"#
+        ),
+    );
+    let busy = "nilsocket busy connecting\n".repeat(7);
+    let answer = server.get("/t").body();
+    assert_eq!(answer, format!("{busy}true\n1\n{busy}trueniltimeout\nnilclosed\n"));
+    assert!(!server.log().contains("socket busy"), "{}", server.log());
 }
 
 #[test]

@@ -64,7 +64,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
                 return done(Err("duplicate call"));
             }
             *known = Some(function);
-            done(Ok(()))
+            done(Ok::<(), &str>(()))
         })
     })?;
     natives.direct("get_phase", |_, answer| {

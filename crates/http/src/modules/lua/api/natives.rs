@@ -191,8 +191,8 @@ impl IntoLuaMulti for Done {
     }
 }
 
-pub fn done(result: Result<(), &str>) -> Done {
-    Done(result.map_err(str::to_owned))
+pub fn done(result: Result<(), impl ToString>) -> Done {
+    Done(result.map_err(|error| error.to_string()))
 }
 
 /// The deepest nesting of tables. More would exhaust the stack.

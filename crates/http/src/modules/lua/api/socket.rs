@@ -103,7 +103,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         Ok(done(match socket.0.refusal() {
             Some(refusal) => Err(refusal),
             None if socket.0.close() => Ok(()),
-            None => Err("closed"),
+            None => Err(SocketError::Closed),
         }))
     })?;
     natives.add("socket_is_open", |_, socket: ReceivingHandle| match &socket {
@@ -195,11 +195,12 @@ fn option<T>(name: &str, f: impl FnOnce(SocketNumber) -> io::Result<T>) -> Resul
     f(option).map_err(|error| Cause(&error).words())
 }
 
-/// Logs a failed connection, in the words for upstream servers. A full pool is not logged.
+/// Logs a failed connection, in the words for upstream servers. A full pool and a busy socket are
+/// not logged.
 fn tell_unconnected(server: &SocketTarget, failed: &SocketError) {
     let name = String::from_utf8_lossy(&server.name()).into_owned();
     match (failed, server) {
-        (SocketError::PoolFull, _) => {}
+        (SocketError::PoolFull | SocketError::Busy(_), _) => {}
         (SocketError::Kernel(code), SocketTarget::Unix(_)) => {
             let error = std::io::Error::from_raw_os_error(*code);
             let text = format!("connect() to {name} failed {}", weir_log::Cause(&error));

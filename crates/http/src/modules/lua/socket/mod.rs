@@ -19,6 +19,7 @@ use crate::modules::lua::vm::{Vm, vm_of};
 use crate::site::core;
 
 mod body;
+mod busy;
 mod error;
 mod options;
 mod own;
@@ -28,6 +29,7 @@ mod session;
 mod udp;
 
 pub use body::BodySocket;
+use busy::UnderWay;
 pub use error::SocketError;
 pub use own::{OwnSockets, OwnedSocket, SocketOwner};
 pub use pattern::{Pattern, Searched};
@@ -178,8 +180,7 @@ pub struct Socket {
     /// Bytes sent and received.
     sent: Cell<u64>,
     received: Cell<u64>,
-    receiving: Cell<bool>,
-    sending: Cell<bool>,
+    under_way: UnderWay,
     /// The authorities, in DER, that the next handshake trusts in place of the configuration's.
     trusted: RefCell<Option<Vec<Vec<u8>>>>,
 }
@@ -200,8 +201,7 @@ impl Socket {
             reused: Cell::new(0),
             sent: Cell::new(0),
             received: Cell::new(0),
-            receiving: Cell::new(false),
-            sending: Cell::new(false),
+            under_way: UnderWay::default(),
             trusted: RefCell::default(),
         }
     }
@@ -279,6 +279,7 @@ impl Socket {
         pool: PoolOptions,
         usual: usize,
     ) -> Result<(), SocketError> {
+        let _busy = self.under_way.connect()?;
         self.close();
         self.sessions.take();
         let limit = self.timeouts.get()[0];
@@ -321,9 +322,7 @@ impl Socket {
         client: &TlsClient,
         sessions: ClientSessions,
     ) -> Result<(), SocketError> {
-        if let Some(refusal) = self.refusal() {
-            return Err(SocketError::Other(refusal.to_owned()));
-        }
+        let _busy = self.under_way.connect()?;
         let connection = self.connection.take().ok_or(SocketError::Closed)?;
         if connection.wire.is_tls() {
             *self.connection.borrow_mut() = Some(connection);
@@ -358,8 +357,8 @@ impl Socket {
 
     /// Sends all bytes. The timeout applies to each part that the peer accepts.
     pub async fn send(&self, handle: &Handle, bytes: Vec<u8>) -> Result<(), SocketError> {
+        let _busy = self.under_way.send()?;
         let connection = self.connection.borrow().clone().ok_or(SocketError::Closed)?;
-        let _busy = Busy::new(&self.sending, "writing")?;
         let mut chain = Chain::new();
         chain.push(Bytes::from(bytes));
         let limit = self.timeouts.get()[1];
@@ -389,9 +388,9 @@ impl Socket {
     /// bytes received before it.
     pub async fn receive(&self, handle: &Handle, pattern: &Pattern) -> Received {
         let without = |failed| (failed, Vec::new());
+        let _busy = self.under_way.receive().map_err(without)?;
         let connection =
             self.connection.borrow().clone().ok_or_else(|| without(SocketError::Closed))?;
-        let _busy = Busy::new(&self.receiving, "reading").map_err(without)?;
         let mut searched = Searched::default();
         loop {
             let found = pattern.take(&mut connection.unread.borrow_mut(), &mut searched);
@@ -444,19 +443,26 @@ impl Socket {
         }
     }
 
-    /// Whether there is a connection that can send or receive.
+    /// Whether there is a connection that can send or receive, or will be.
     pub fn is_open(&self) -> bool {
-        self.connection.borrow().is_some()
+        self.has(|_| true)
     }
 
     /// Whether more may be received.
     pub fn reads(&self) -> bool {
-        self.connection.borrow().as_ref().is_some_and(|connection| !connection.read_closed.get())
+        self.has(|connection| !connection.read_closed.get())
     }
 
     /// Whether sending may work.
     pub fn writes(&self) -> bool {
-        self.connection.borrow().as_ref().is_some_and(|connection| !connection.write_closed.get())
+        self.has(|connection| !connection.write_closed.get())
+    }
+
+    /// Whether there is a connection for which `test` holds, or one is being opened: then the
+    /// operation itself says that the socket is busy.
+    fn has(&self, test: impl FnOnce(&Connection) -> bool) -> bool {
+        let connection = self.connection.borrow();
+        self.under_way.connecting.get() || connection.as_ref().is_some_and(|own| test(own))
     }
 
     /// Closes the connection. False if there was none. A coroutine that receives keeps the bytes it
@@ -475,12 +481,6 @@ impl Socket {
         }
     }
 
-    /// The error if another coroutine sends or receives.
-    pub fn refusal(&self) -> Option<&'static str> {
-        let receiving = self.receiving.get().then_some("socket busy reading");
-        receiving.or_else(|| self.sending.get().then_some("socket busy writing"))
-    }
-
     /// The peer, for log lines.
     pub fn peer(&self) -> Rc<str> {
         self.peer.borrow().clone()
@@ -492,27 +492,28 @@ impl Socket {
         event_loop: &Rc<LoopState>,
         time: Duration,
         most: usize,
-    ) -> Result<(), &'static str> {
-        let Some(vm) = vm_of(event_loop) else { return Err("no Lua VM") };
-        if !self.connection.borrow().as_ref().is_some_and(|connection| connection.is_whole()) {
-            return Err("closed");
-        }
+    ) -> Result<(), SocketError> {
+        let other = |text: &str| SocketError::Other(text.to_owned());
         if let Some(refusal) = self.refusal() {
             return Err(refusal);
         }
+        let Some(vm) = vm_of(event_loop) else { return Err(other("no Lua VM")) };
+        if !self.connection.borrow().as_ref().is_some_and(|connection| connection.is_whole()) {
+            return Err(SocketError::Closed);
+        }
         let is_read = |connection: &mut Rc<Connection>| connection.unread.borrow().is_empty();
         let Some(connection) = self.connection.borrow_mut().take_if(is_read) else {
-            return Err(UNREAD);
+            return Err(other(UNREAD));
         };
-        let connection = Rc::try_unwrap(connection).map_err(|_| "socket busy")?;
+        let connection = Rc::try_unwrap(connection).map_err(|_| SocketError::Busy(""))?;
         if connection.receive_aborted.get()
             || connection.send_aborted.get()
             || !connection.wire.is_silent()
         {
-            return Err("connection in dubious state");
+            return Err(other("connection in dubious state"));
         }
         let Connection { wire: Carrying::Own(wire), slot, .. } = connection else {
-            return Err("closed");
+            return Err(SocketError::Closed);
         };
         let now = event_loop.handle.now();
         // Zero means no limit.
@@ -539,24 +540,6 @@ impl OwnedSocket for Socket {
 
     fn close_with_owner(&self) {
         self.close();
-    }
-}
-
-/// Marks a direction of a socket as used by a coroutine.
-struct Busy<'a>(&'a Cell<bool>);
-
-impl<'a> Busy<'a> {
-    fn new(busy: &'a Cell<bool>, doing: &'static str) -> Result<Busy<'a>, SocketError> {
-        if busy.replace(true) {
-            return Err(SocketError::Busy(doing));
-        }
-        Ok(Busy(busy))
-    }
-}
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        self.0.set(false);
     }
 }
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 use rustix::net::{SocketAddrAny, SocketAddrUnix};
 use weir_engine::{ConnectOptions, Datagram, Handle};
 
-use super::{Busy, OwnedSocket, SocketError, SocketOwner, SocketTarget, address, within};
+use super::busy::Busy;
+use super::{OwnedSocket, SocketError, SocketOwner, SocketTarget, address, within};
 use crate::event_loop::LoopState;
 use crate::modules::core;
 
