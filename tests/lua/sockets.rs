@@ -78,6 +78,34 @@ fn the_end_of_the_pieces_is_told_however_the_next_one_is_asked_for() {
 }
 
 #[test]
+fn bytes_that_have_arrived_are_received_where_a_script_cannot_yield() {
+    let port = listen(|mut stream: TcpStream| {
+        let _ = stream.write_all(b"one\ntwo\nthree--four--five");
+        let _ = stream.read_exact(&mut [0]);
+    });
+    let server = server(&format!(
+        r#"location = /t {{ content_by_lua_block {{
+               local sock = ngx.socket.tcp()
+               assert(sock:connect("127.0.0.1", {port}))
+               ngx.say(sock:receive())
+               -- The function is called by one of C.
+               local function inside(f) return (("x"):gsub("x", f)) end
+               local to_mark = sock:receiveuntil("--")
+               ngx.say(inside(function() return sock:receive() end))
+               ngx.say(inside(function() return to_mark() end))
+               ngx.say(inside(function() return to_mark(4) end))
+               ngx.say(inside(function() return sock:receive(2) end))
+               ngx.say(inside(function() return sock:receiveany(2) end))
+               ngx.say(pcall(inside, function() return sock:receive(9) end))
+           }} }}"#
+    ));
+    assert_eq!(
+        server.get("/t").body(),
+        "one\ntwo\nthree\nfour\n--\nfi\nfalseattempt to yield across C-call boundary\n"
+    );
+}
+
+#[test]
 fn a_socket_that_another_thread_uses_stays_open() {
     let port = listen(|mut stream: TcpStream| {
         let _ = stream.read_exact(&mut [0]);

@@ -14,7 +14,7 @@ use weir_proto::http1::Version;
 use weir_sys::sockopt::SocketNumber;
 
 use super::log::to_log;
-use super::natives::{Natives, done};
+use super::natives::{Natives, done, failed};
 use super::tls_socket;
 use crate::event_loop::LoopState;
 use crate::modules::lua::answer;
@@ -263,40 +263,64 @@ fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
             })
         })))
     })?;
-    natives.add_waiting("socket_receive", |_, (socket, pattern): (ReceivingHandle, Value)| {
-        let pattern = match &pattern {
-            Value::Nil => Pattern::Line,
-            Value::Integer(n) => {
-                Pattern::Bytes(usize::try_from(*n).map_err(|_| "bad number argument")?)
-            }
-            Value::String(text) => match &*text.as_bytes() {
-                b"*l" => Pattern::Line,
-                b"*a" => Pattern::All,
+    natives.add_refusing(
+        "socket_receive",
+        |lua, (socket, pattern): (ReceivingHandle, Value)| {
+            let pattern = match &pattern {
+                Value::Nil => Pattern::Line,
+                Value::Integer(n) => {
+                    Pattern::Bytes(usize::try_from(*n).map_err(|_| "bad number argument")?)
+                }
+                Value::String(text) => match &*text.as_bytes() {
+                    b"*l" => Pattern::Line,
+                    b"*a" => Pattern::All,
+                    _ => return Err("bad pattern argument".into()),
+                },
                 _ => return Err("bad pattern argument".into()),
-            },
-            _ => return Err("bad pattern argument".into()),
-        };
-        receive(&socket, pattern)
-    })?;
-    natives.add_waiting("socket_receive_any", |_, (socket, most): (ReceivingHandle, usize)| {
-        if most == 0 {
-            return Err("bad argument #2 to 'receiveany' (bad max argument)".into());
-        }
-        receive(&socket, Pattern::Any(most))
-    })?;
-    natives.add_waiting(
+            };
+            receive(lua, &socket, pattern)
+        },
+    )?;
+    natives.add_refusing(
+        "socket_receive_any",
+        |lua, (socket, most): (ReceivingHandle, usize)| {
+            if most == 0 {
+                return Err("bad argument #2 to 'receiveany' (bad max argument)".into());
+            }
+            receive(lua, &socket, Pattern::Any(most))
+        },
+    )?;
+    natives.add_refusing(
         "socket_until",
-        |_, (socket, mark, inclusive, most): (ReceivingHandle, mlua::String, bool, Option<usize>)| {
+        |lua, (socket, mark, inclusive, most): (ReceivingHandle, mlua::String, bool, Option<usize>)| {
             let mark = mark.as_bytes().to_vec();
             if mark.is_empty() {
                 return Err("pattern is empty".into());
             }
-            receive(&socket, Pattern::Until { mark, inclusive, most })
+            receive(lua, &socket, Pattern::Until { mark, inclusive, most })
         },
     )
 }
 
-fn receive(socket: &ReceivingHandle, pattern: Pattern) -> Result<YieldRequest, NgxError> {
+/// The bytes that a receive returns without a wait, and whether a delimiter was reached.
+type ReceivedNow = (Option<mlua::String>, bool);
+
+/// Receives what has arrived before, or asks for a yield. The first needs no yield, so that it is
+/// fast, and works where a script cannot yield.
+fn receive(lua: &Lua, socket: &ReceivingHandle, pattern: Pattern) -> Result<ReceivedNow, NgxError> {
+    if let Either::Left(socket) = socket {
+        current::may_wait()?;
+        own(&socket.0)?;
+        if let Some((bytes, reached)) = socket.0.receive_now(&pattern) {
+            let bytes = lua.create_string(bytes).map_err(failed)?;
+            return Ok((Some(bytes), reached));
+        }
+    }
+    current::request_yield(receive_later(socket, pattern).map_err(NgxError::in_phase)?)?;
+    Ok((None, false))
+}
+
+fn receive_later(socket: &ReceivingHandle, pattern: Pattern) -> Result<YieldRequest, NgxError> {
     match socket {
         Either::Left(socket) => {
             own(&socket.0)?;

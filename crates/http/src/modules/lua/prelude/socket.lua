@@ -154,6 +154,13 @@ local function first(data, err, part)
     return nil, err, part
 end
 
+-- The results of a native function that receives: the bytes that it returns at once, or those for
+-- which it waits.
+local function received(refusal, data)
+    if data then return data end
+    return first(wait(refusal))
+end
+
 -- The pattern of `receive`: a line, everything, or a number of bytes.
 local function pattern_of(n, pattern)
     if n == 1 then return nil end
@@ -173,7 +180,7 @@ function methods.receive(...)
     counted(n, 1, 2, "expecting 1 or 2 arguments (including the object), but got %d")
     local socket = readable(self)
     if not socket then return nil, "closed" end
-    return first(wait(native.socket_receive(socket, pattern_of(n, pattern))))
+    return received(native.socket_receive(socket, pattern_of(n, pattern)))
 end
 
 function methods.receiveany(...)
@@ -183,7 +190,7 @@ function methods.receiveany(...)
     if not socket then return nil, "closed" end
     most = tonumber(most)
     if not (most and most >= 1 and most < 2 ^ 53) then refuse(2, "bad max argument") end
-    return first(wait(native.socket_receive_any(socket, most - most % 1)))
+    return received(native.socket_receive_any(socket, most - most % 1))
 end
 
 function methods.receiveuntil(...)
@@ -211,7 +218,9 @@ function methods.receiveuntil(...)
             over = false
             return nil, nil, nil
         end
-        local data, err, part, reached = wait(native.socket_until(socket, mark, inclusive, most))
+        local refusal, data, reached = native.socket_until(socket, mark, inclusive, most)
+        local err, part
+        if not data then data, err, part, reached = wait(refusal) end
         if not data then return nil, err, part end
         over = most and reached
         return data

@@ -384,6 +384,16 @@ impl Socket {
         sent
     }
 
+    /// What [`Socket::receive`] returns, if enough bytes have arrived before.
+    pub fn receive_now(&self, pattern: &Pattern) -> Option<(Vec<u8>, bool)> {
+        let _busy = self.under_way.receive().ok()?;
+        let connection = self.connection.borrow();
+        let connection = connection.as_ref()?;
+        let found = pattern.take(&mut connection.unread.borrow_mut(), &mut Searched::default())?;
+        connection.receive_aborted.set(false);
+        Some(found)
+    }
+
     /// Receives what the pattern asks for, and whether its delimiter was reached. An error has the
     /// bytes received before it.
     pub async fn receive(&self, handle: &Handle, pattern: &Pattern) -> Received {
