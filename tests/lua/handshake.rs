@@ -158,6 +158,7 @@ fn keys_and_certificates_are_read_in_each_form() {
            told("empty ", ssl.parse_der_cert(""))
            told("no set ", ssl.set_der_cert("text"), " ", select(2, ssl.set_der_priv_key("text")))
            told(pcall(ssl.set_cert, "text"))
+           told("none ", ssl.set_cert(nil), " ", select(2, ssl.set_cert()), " ", select(2, ssl.set_priv_key(nil)))
            local key = assert(ssl.parse_der_priv_key(assert(ssl.priv_key_pem_to_der(read("leaf.key")))))
            told("set ", tostring(ssl.set_cert(assert(ssl.parse_der_cert(der)))), " ", tostring(ssl.set_priv_key(key)))"#,
     );
@@ -175,6 +176,7 @@ fn keys_and_certificates_are_read_in_each_form() {
         "told: empty nilinvalid argument",
         "told: no set nil d2i_PrivateKey_bio() failed",
         "certificate expected, got string",
+        "told: none nil invalid certificate chain invalid private key",
         "told: set true true",
     ] {
         assert!(server.logged(told) > 0, "{told}\n{}", server.log());

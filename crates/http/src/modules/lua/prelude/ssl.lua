@@ -20,6 +20,18 @@ local function a_key(i, key)
     return native.key_handle(key) or native.refuse(i, "private key expected, got " .. type(key))
 end
 
+-- Calls a native function with a handle of the object. Without an object, what `parse_pem_cert` and
+-- kin return for a wrong text, the error is the second result.
+local function set_cert(set, cert)
+    if cert == nil then return nil, "invalid certificate chain" end
+    return done(check(set(a_cert(1, cert))))
+end
+
+local function set_key(set, key)
+    if key == nil then return nil, "invalid private key" end
+    return done(check(set(a_key(1, key))))
+end
+
 -- A bounded cache of objects by their texts, so that handshakes need not parse them again.
 local KEPT = 256
 local objects, count = {}, 0
@@ -59,8 +71,8 @@ function ssl.parse_pem_priv_key(pem) return parsed_key("key pem", a_string(1, pe
 function ssl.parse_der_priv_key(der) return parsed_key("key der", a_string(1, der), false) end
 
 function ssl.clear_certs() return done(check(native.ssl_clear_certs())) end
-function ssl.set_cert(cert) return done(check(native.ssl_set_cert(a_cert(1, cert)))) end
-function ssl.set_priv_key(key) return done(check(native.ssl_set_key(a_key(1, key)))) end
+function ssl.set_cert(cert) return set_cert(native.ssl_set_cert, cert) end
+function ssl.set_priv_key(key) return set_key(native.ssl_set_key, key) end
 function ssl.set_der_cert(der) return done(check(native.ssl_set_der_cert(a_string(1, der)))) end
 function ssl.set_der_priv_key(der) return done(check(native.ssl_set_der_key(a_string(1, der)))) end
 
@@ -116,8 +128,8 @@ function ssl.ssl_session_reused() return nil, "bad ssl" end
 
 local to_server = { version = ssl.version }
 function to_server.clear_certs() return done(check(native.server_clear_certs())) end
-function to_server.set_cert(cert) return done(check(native.server_set_cert(a_cert(1, cert)))) end
-function to_server.set_priv_key(key) return done(check(native.server_set_key(a_key(1, key)))) end
+function to_server.set_cert(cert) return set_cert(native.server_set_cert, cert) end
+function to_server.set_priv_key(key) return set_key(native.server_set_key, key) end
 function to_server.set_der_cert(der) return done(check(native.server_set_der_cert(a_string(1, der)))) end
 function to_server.set_der_priv_key(der) return done(check(native.server_set_der_key(a_string(1, der)))) end
 
