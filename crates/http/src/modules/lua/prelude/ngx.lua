@@ -324,8 +324,9 @@ function ngx.on_abort(f) return check(native.on_abort(f)) end
 function ngx.sleep(...)
     counted(select("#", ...), 1, 1, "attempt to pass %d arguments, but accepted 1")
     local seconds = a_number(1, (...))
-    if seconds < 0 then raise(('invalid sleep duration "%d"'):format(seconds * 1000)) end
-    return wait(native.sleep(seconds))
+    -- Durations are whole milliseconds, without the rest.
+    if seconds <= -0.001 then raise(('invalid sleep duration "%d"'):format(seconds * 1000)) end
+    return wait(native.sleep(seconds < 0 and 0 or seconds))
 end
 
 function ngx.exec(...)
