@@ -333,7 +333,7 @@ fn base64_of_mails_is_read_past_other_characters() {
 #[test]
 fn texts_are_changed_by_ndk_set_var() {
     let script = r#"
-        local change = ndk.set_var
+        local change = require("ndk").set_var
         ngx.say(change.set_escape_uri(" a&b"), " ", change.set_unescape_uri("a%20b"))
         ngx.say(change.set_encode_base64("ab"), " ", change.set_decode_base64("YWI="), " ", change.set_encode_base32("2011."))
         ngx.say(change.set_encode_base32("a"), " ", change.set_encode_hex("a\0"), " ", change.set_decode_hex("6162"))

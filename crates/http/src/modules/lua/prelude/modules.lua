@@ -356,6 +356,7 @@ ndk = {
         __newindex = function() raise("not allowed") end,
     }),
 }
+package.loaded.ndk = ndk
 
 -- Modules that `stream` lacks fail with this message, even if a package path has a file of that
 -- name.

@@ -7,7 +7,7 @@ local take, post, count = native.semaphore_take, native.semaphore_post, native.s
 local answer, answered_text, given = native.answer, native.answered_text, native.given
 local TRUE, REFUSED = native.TRUE, native.REFUSED
 
-local semaphore = {}
+local semaphore = { version = "0.1.31" }
 local class = { __index = semaphore }
 package.preload["ngx.semaphore"] = function() return semaphore end
 
