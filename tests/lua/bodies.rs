@@ -181,3 +181,17 @@ fn a_thread_that_waits_for_the_whole_body_does_not_hold_up_the_others() {
     client.send("dy");
     assert_eq!(client.response().body(), "body\n");
 }
+
+#[test]
+fn the_part_of_a_line_in_front_of_the_end_has_no_carriage_return() {
+    let server = server(
+        r#"location = /t { content_by_lua_block {
+               local sock = assert(ngx.req.socket())
+               ngx.say(sock:receive())
+               local line, err, part = sock:receive()
+               ngx.say(line, " ", err, " ", #part, " ", part)
+           } }"#,
+    );
+    let answer = server.ask("POST /t", "Content-Length: 11\r\n", "one\r\nlast\r\r");
+    assert_eq!(answer.body(), "one\nnil closed 4 last\n");
+}

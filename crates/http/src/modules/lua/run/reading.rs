@@ -132,7 +132,7 @@ impl ScriptRun<'_> {
         };
         let state = match more {
             Ok(()) => of_what_came(r, part),
-            Err(failed) => ended(r, Err(part.socket.give_up(failed))),
+            Err(failed) => ended(r, Err(part.socket.give_up(&part.pattern, failed))),
         };
         self.set(i, state);
         None

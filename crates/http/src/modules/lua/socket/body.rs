@@ -93,13 +93,13 @@ impl BodySocket {
                 Err(error) => break failure(&error),
             }
         };
-        Some(Err(self.give_up(failed)))
+        Some(Err(self.give_up(pattern, failed)))
     }
 
     /// The failure of a receive, with the bytes received before it.
-    pub fn give_up(&self, failed: SocketError) -> (SocketError, Vec<u8>) {
+    pub fn give_up(&self, pattern: &Pattern, failed: SocketError) -> (SocketError, Vec<u8>) {
         self.closed.set(failed != SocketError::Timeout);
-        (failed, self.unread.take())
+        (failed, pattern.shown(self.unread.take()))
     }
 
     /// Reads the next part of the body that has arrived.

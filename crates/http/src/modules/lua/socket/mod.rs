@@ -427,7 +427,7 @@ impl Socket {
                     }
                     connection.read_closed.set(true);
                     self.end_if_useless(&connection);
-                    return Err((end, rest));
+                    return Err((end, pattern.shown(rest)));
                 }
                 Ok(bytes) => {
                     self.received.set(self.received.get() + bytes.len() as u64);
@@ -438,7 +438,7 @@ impl Socket {
                         connection.read_closed.set(true);
                         self.end_if_useless(&connection);
                     }
-                    return Err((failed, connection.unread.take()));
+                    return Err((failed, pattern.shown(connection.unread.take())));
                 }
             }
         }

@@ -47,10 +47,15 @@ impl Pattern {
         let rest = unread.split_off(taken.min(unread.len()));
         let mut found = std::mem::replace(unread, rest);
         found.truncate(keep);
+        Some((self.shown(found), reached))
+    }
+
+    /// Bytes as a script gets them, also those in front of a failure: a line has no carriage return.
+    pub fn shown(&self, mut bytes: Vec<u8>) -> Vec<u8> {
         if *self == Pattern::Line {
-            found.retain(|byte| *byte != b'\r');
+            bytes.retain(|byte| *byte != b'\r');
         }
-        Some((found, reached))
+        bytes
     }
 
     /// The length of the result, the number of bytes to remove, and whether a delimiter was
@@ -170,6 +175,12 @@ mod tests {
         assert_eq!(found(&Pattern::Any(2), b""), None);
         assert_eq!(found(&until("--", None), b"ab--c"), Some((2, 4, true)));
         assert_eq!(found(&until("--", None), b"ab-"), None);
+    }
+
+    #[test]
+    fn a_part_of_a_line_has_no_carriage_return_either() {
+        assert_eq!(Pattern::Line.shown(b"a\rb\r".to_vec()), b"ab");
+        assert_eq!(Pattern::Bytes(9).shown(b"a\r".to_vec()), b"a\r");
     }
 
     #[test]
