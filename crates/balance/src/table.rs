@@ -6,13 +6,16 @@
 //! counts no more. The row of a dead worker is cleared.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
-use weir_slumber::{Slumber, Word};
+use access::{change, get, get_in, put};
 
-use crate::seam;
+mod access;
+mod row;
+
+pub(crate) use row::SILENT;
+pub use row::{Load, LoopActivity, Row};
 
 /// The number of words of the head and of each row. It is two cache lines of 64 bytes, which
 /// processors fetch in pairs. The loop writes the first line, other loops the second.
@@ -27,9 +30,6 @@ const BITMAP_WORDS: usize = 8;
 /// A loop that has been awake for longer counts as stuck in a handler, and is not expected to
 /// accept.
 const STUCK: Duration = Duration::from_millis(50);
-/// A sleeping loop that has not acknowledged a wake-up for this long counts as stopped, and is not
-/// expected to accept.
-pub(crate) const SILENT: Duration = Duration::from_millis(10);
 
 /// The table: a head of `ROW` words, then a row per loop.
 #[derive(Clone, Copy)]
@@ -39,41 +39,11 @@ pub struct LoadTable<'a> {
     base: Instant,
 }
 
-/// One loop's row.
-#[derive(Clone, Copy)]
-pub struct Row<'a>(&'a [AtomicU64; ROW]);
-
-/// The load of a loop.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
-    /// Requests in process, including accepted connections that wait for the answer to their first
-    /// request.
-    pub inflight: u64,
-    /// Open connections, including idle ones.
-    pub open: u64,
-}
-
-/// What a loop is doing, as it last published.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LoopActivity {
-    /// The row has no loop, or its worker died.
-    Vacant,
-    /// The loop is in a turn.
-    Awake,
-    /// The loop sleeps, and new connections may wake it.
-    Armed,
-    /// The loop sleeps, and other loops accept new connections.
-    Disarmed,
-    /// The loop has no free slot for a connection.
-    Full,
-    /// The loop finishes its connections and accepts no more.
-    Retired,
-}
-
 /// The places of words that eBPF programs read: indexes in the table for the first two, in a row
 /// for the others.
 pub mod words {
-    pub use super::{BASE, HANDED, INFLIGHT, OPEN, ROW, STATE, STATE_BITS, TAKEN, WOKEN};
+    pub use super::row::{HANDED, INFLIGHT, OPEN, STATE, STATE_BITS, TAKEN, WOKEN};
+    pub use super::{BASE, ROW};
 }
 
 // Words of the head.
@@ -85,32 +55,6 @@ const ACCEPTS: usize = 10;
 /// Nanoseconds of the monotonic clock at the table's base, for eBPF programs. The maker of the
 /// table writes them.
 pub const BASE: usize = 15;
-// Words of a row's first line.
-/// A state and, above its bits, the time in microseconds since which it holds.
-pub const STATE: usize = 0;
-/// Requests in process.
-pub const INFLIGHT: usize = 1;
-/// Open connections.
-pub const OPEN: usize = 2;
-const ACCEPTED: usize = 4;
-/// Connections that the loop has taken of those that it was assigned.
-pub const TAKEN: usize = 5;
-// Words of its second line.
-/// The time of a wake-up that the loop has not acknowledged, or 0.
-pub const WOKEN: usize = 8;
-/// Connections that the loop was assigned.
-pub const HANDED: usize = 9;
-/// The reasons why the loop was called, and whether it sleeps: see [`Slumber`].
-const CALLS: usize = 10;
-
-// Reasons to call a loop.
-/// The loop has to compare again.
-const WAKE: u64 = 1;
-/// The loop has to try all sockets: the recheck token.
-const RECHECK: u64 = 2;
-
-/// The number of bits of a state.
-pub const STATE_BITS: u32 = 3;
 
 impl<'a> LoadTable<'a> {
     /// The number of words of a table for this many loops.
@@ -346,205 +290,8 @@ impl<'a> LoadTable<'a> {
     }
 }
 
-impl Row<'_> {
-    /// What the loop was doing, as it last published.
-    #[must_use]
-    pub fn state(&self) -> LoopActivity {
-        self.state_since().0
-    }
-
-    /// The loop's load, as it last published.
-    #[must_use]
-    pub fn load(&self) -> Load {
-        Load { inflight: get_in(&self.0[INFLIGHT], Relaxed), open: get_in(&self.0[OPEN], Relaxed) }
-    }
-
-    /// Connections that this loop has accepted since it started.
-    #[must_use]
-    pub fn accepted(&self) -> u64 {
-        get_in(&self.0[ACCEPTED], Relaxed)
-    }
-
-    /// Connections that were handed to this loop and that it has taken or given up.
-    pub(crate) fn taken(&self) -> u64 {
-        get(&self.0[TAKEN])
-    }
-
-    pub(crate) fn handed(&self) -> u64 {
-        get(&self.0[HANDED])
-    }
-
-    /// None of the first `handed` connections that the loop was assigned waits any more.
-    pub(crate) fn take_all(&self, handed: u64) {
-        if self.taken() < handed {
-            put(&self.0[TAKEN], handed, SeqCst);
-        }
-    }
-
-    /// Connections that this loop was assigned and has not taken yet.
-    #[must_use]
-    pub fn pending(&self) -> u64 {
-        get(&self.0[HANDED]).saturating_sub(get(&self.0[TAKEN]))
-    }
-
-    pub(crate) fn state_since(&self) -> (LoopActivity, u64) {
-        let word = get(&self.0[STATE]);
-        let state = match word & ((1 << STATE_BITS) - 1) {
-            1 => LoopActivity::Awake,
-            2 => LoopActivity::Armed,
-            3 => LoopActivity::Disarmed,
-            4 => LoopActivity::Full,
-            5 => LoopActivity::Retired,
-            _ => LoopActivity::Vacant,
-        };
-        (state, word >> STATE_BITS)
-    }
-
-    pub(crate) fn set_state(&self, state: LoopActivity, stamp: u64) {
-        put(&self.0[STATE], stamp << STATE_BITS | state as u64, SeqCst);
-    }
-
-    pub(crate) fn set_load(&self, load: Load) {
-        put(&self.0[INFLIGHT], load.inflight, Relaxed);
-        put(&self.0[OPEN], load.open, Relaxed);
-    }
-
-    fn count_accepted(&self, n: u32) {
-        change(|| self.0[ACCEPTED].fetch_add(u64::from(n), Relaxed));
-    }
-
-    pub(crate) fn count_handed(&self) {
-        change(|| self.0[HANDED].fetch_add(1, SeqCst));
-    }
-
-    /// How many connections were counted as assigned and as taken.
-    pub(crate) fn counts(&self) -> (u64, u64) {
-        (get(&self.0[HANDED]), get(&self.0[TAKEN]))
-    }
-
-    /// All connections that were assigned by then have been taken, or never arrived.
-    pub(crate) fn settle(&self, (handed, taken): (u64, u64)) {
-        if handed > taken {
-            change(|| self.0[TAKEN].compare_exchange(taken, handed, SeqCst, SeqCst));
-        }
-    }
-
-    /// A connection that was handed to a loop before it died was counted in a row that has been
-    /// cleared since.
-    pub(crate) fn count_taken(&self) {
-        if self.pending() > 0 {
-            change(|| self.0[TAKEN].fetch_add(1, SeqCst));
-        }
-    }
-
-    /// Wakes the loop, so that it compares again. True if the caller has to write to its notifier.
-    pub(crate) fn wake(&self, stamp: u64) -> bool {
-        self.call(WAKE, stamp)
-    }
-
-    /// Acknowledges the loop's wake-ups. False if there was none.
-    pub(crate) fn acknowledge_wake(&self) -> bool {
-        if get(&self.0[WOKEN]) != 0 {
-            put(&self.0[WOKEN], 0, SeqCst);
-        }
-        self.calls().take(WAKE)
-    }
-
-    /// The caller notifies the loop in any case, since an earlier caller may have been killed
-    /// before it did.
-    fn give_recheck(&self, stamp: u64) {
-        self.call(WAKE | RECHECK, stamp);
-    }
-
-    /// Takes the recheck token. False if this loop has none.
-    pub(crate) fn take_recheck(&self) -> bool {
-        self.calls().take(RECHECK)
-    }
-
-    /// Whether this loop has been given a recheck token.
-    pub(crate) fn has_recheck(&self) -> bool {
-        self.calls().has(RECHECK)
-    }
-
-    /// Publishes that the loop sleeps. False if it must not sleep, since it was called.
-    pub(crate) fn sleep(&self) -> bool {
-        let sleeps = self.calls().sleep();
-        if !sleeps {
-            self.calls().keep_only(WAKE | RECHECK);
-        }
-        sleeps
-    }
-
-    /// Publishes that the loop is awake.
-    pub(crate) fn awake(&self) {
-        self.calls().wake();
-    }
-
-    /// Whether the loop was called and has not acted yet.
-    #[cfg(test)]
-    pub(crate) fn is_called(&self) -> bool {
-        self.calls().has(WAKE | RECHECK)
-    }
-
-    fn call(&self, reasons: u64, stamp: u64) -> bool {
-        if get(&self.0[WOKEN]) == 0 {
-            change(|| self.0[WOKEN].compare_exchange(0, stamp, SeqCst, SeqCst));
-        }
-        self.calls().call(reasons)
-    }
-
-    fn calls(&self) -> Slumber<RowWord<'_>> {
-        Slumber::over(RowWord(&self.0[CALLS]))
-    }
-
-    pub(crate) fn is_silent(&self, stamp: u64) -> bool {
-        let woken = get(&self.0[WOKEN]);
-        woken != 0 && stamp.saturating_sub(woken) >= micros(SILENT)
-    }
-}
-
-/// Changes a shared word. None if the model has killed this process.
-#[inline(always)]
-fn change<T>(how: impl FnOnce() -> T) -> Option<T> {
-    seam::step().then(how)
-}
-
-#[inline(always)]
-fn put(word: &AtomicU64, value: u64, order: Ordering) {
-    change(|| word.store(value, order));
-}
-
-#[inline(always)]
-fn get(word: &AtomicU64) -> u64 {
-    get_in(word, SeqCst)
-}
-
-#[inline(always)]
-fn get_in(word: &AtomicU64, order: Ordering) -> u64 {
-    seam::look();
-    word.load(order)
-}
-
-/// A word of a row, for [`Slumber`]. A dead process changes nothing.
-struct RowWord<'a>(&'a AtomicU64);
-
-impl Word for RowWord<'_> {
-    fn get(&self) -> u64 {
-        get(self.0)
-    }
-
-    fn raise(&self, bits: u64) -> u64 {
-        change(|| self.0.fetch_or(bits, SeqCst)).unwrap_or(0)
-    }
-
-    fn lower(&self, bits: u64) -> u64 {
-        change(|| self.0.fetch_and(!bits, SeqCst)).unwrap_or(0)
-    }
-
-    fn change(&self, from: u64, to: u64) -> bool {
-        let changed = change(|| self.0.compare_exchange(from, to, SeqCst, SeqCst));
-        changed.is_none_or(|changed| changed.is_ok())
-    }
+const fn micros(d: Duration) -> u64 {
+    d.as_micros() as u64
 }
 
 /// Iterates over the positions of set bits.
@@ -560,12 +307,9 @@ impl Iterator for Bits {
     }
 }
 
-const fn micros(d: Duration) -> u64 {
-    d.as_micros() as u64
-}
-
 #[cfg(test)]
 mod tests {
+    use super::row::STATE_BITS;
     use super::*;
 
     fn words(loops: usize) -> Vec<AtomicU64> {
