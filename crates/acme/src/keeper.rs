@@ -1,24 +1,24 @@
-//! The threads that keep certificates: one for each issuer in each worker.
+//! The keeper of an issuer's certificates, on a thread of its own.
 //!
-//! A configuration that a running worker takes over may want other certificates ([`Acme::take`]). Certificates on disk are
-//! found before any handshake needs them. An issuer's thread takes the new list once its current step is done.
+//! In each turn it takes a new list of certificates into use, looks for new files, and tries to get the lock of the issuer's
+//! directory. With the lock, it orders each certificate that is due. Without it, it only follows the files.
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_log::{Cause, Log, log};
 
 use crate::client::{Client, Failure};
-use crate::policy::{Interval, Now, Pace, Pause, due, span};
+use crate::managed_certificate::{ManagedCertificate, due_of};
+use crate::policy::{Now, Pace, Pause, span};
 use crate::renewal_window::{PendingRequest, WindowRequest};
-use crate::settings::{CertificateOrder, Issuer};
+use crate::settings::Issuer;
 use crate::standing::Standing;
 use crate::state::{StateDirectory, StoredCertificate};
 use crate::stop::{Stop, Stopped, lock};
+use crate::threads::{Listener, Wanted};
 
 /// How often a thread looks for files that another process has written, and tries to get the lock.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -27,115 +27,8 @@ const COARSEST_MTIME: Duration = Duration::from_secs(2);
 /// How long after its start a process first requests a renewal window.
 const FIRST_WINDOW_REQUEST: Duration = Duration::from_secs(60);
 
-/// The threads of a process.
-#[derive(Clone)]
-pub struct Acme {
-    log: Arc<Log>,
-    listener: Listener,
-    threads: Arc<Mutex<Threads>>,
-}
-
-/// Called when the standing of a certificate has changed.
-pub type Listener = Arc<dyn Fn() + Send + Sync>;
-
-/// The running threads. No thread is started once the worker retires.
-#[derive(Default)]
-struct Threads {
-    is_over: bool,
-    list: Vec<Thread>,
-}
-
-/// The handle of an issuer's thread.
-struct Thread {
-    name: String,
-    directory: PathBuf,
-    stop: Arc<Stop>,
-    /// The certificates that it is to keep.
-    wanted: Wanted,
-}
-
-/// The newest issuer with its certificates.
-type Wanted = Arc<Mutex<Arc<Issuer>>>;
-
-impl Acme {
-    /// Finds the certificates on disk, and starts a thread for each issuer.
-    pub fn start(issuers: &[Arc<Issuer>], log: &Arc<Log>, listener: &Listener) -> Acme {
-        let (log, listener) = (Arc::clone(log), Arc::clone(listener));
-        let acme = Acme { log, listener, threads: Arc::default() };
-        acme.take(issuers);
-        acme
-    }
-
-    /// Takes these issuers and certificates, and ends the threads of other issuers. Certificates on disk can be used when
-    /// this returns. May wait for files.
-    pub fn take(&self, issuers: &[Arc<Issuer>]) {
-        let wanted = || issuers.iter().filter(|issuer| !issuer.orders.is_empty());
-        let is = |thread: &Thread, issuer: &Issuer| {
-            thread.name == issuer.name && thread.directory == issuer.directory
-        };
-        wanted().for_each(|issuer| find_files(issuer));
-        let mut threads = lock(&self.threads);
-        if threads.is_over {
-            return;
-        }
-        threads.list.retain(|thread| {
-            let stays = wanted().any(|issuer| is(thread, issuer));
-            if !stays {
-                thread.stop.stop();
-            }
-            stays
-        });
-        for issuer in wanted() {
-            match threads.list.iter().find(|thread| is(thread, issuer)) {
-                Some(thread) => *lock(&thread.wanted) = Arc::clone(issuer),
-                None => threads.list.extend(self.start_thread(issuer)),
-            }
-        }
-    }
-
-    fn start_thread(&self, issuer: &Arc<Issuer>) -> Option<Thread> {
-        let thread = Thread {
-            name: issuer.name.clone(),
-            directory: issuer.directory.clone(),
-            stop: Arc::default(),
-            wanted: Arc::new(Mutex::new(Arc::clone(issuer))),
-        };
-        let (stop, wanted) = (Arc::clone(&thread.stop), Arc::clone(&thread.wanted));
-        let keeper = Keeper::new(wanted, Arc::clone(&self.log), stop, Arc::clone(&self.listener));
-        let started = thread::Builder::new().name("weir: acme".to_owned());
-        match started.spawn(move || keeper.run()) {
-            Ok(_) => Some(thread),
-            Err(error) => {
-                let (name, why) = (&issuer.name, Cause(&error));
-                log!(self.log, Alert, None, "acme issuer \"{name}\": no thread {why}");
-                None
-            }
-        }
-    }
-
-    /// Ends all threads, since the worker retires. They release the lock at once.
-    pub fn stop(&self) {
-        let mut threads = lock(&self.threads);
-        threads.is_over = true;
-        threads.list.iter().for_each(|thread| thread.stop.stop());
-    }
-}
-
-/// Finds the files of an issuer's certificates that have none yet.
-fn find_files(issuer: &Issuer) {
-    let new: Vec<_> = issuer.orders.iter().filter(|order| order.file().is_none()).collect();
-    if new.is_empty() {
-        return;
-    }
-    let files = StateDirectory::new(&issuer.directory).files();
-    for order in new {
-        if let Some(stored) = files.newest(&order.id, None) {
-            order.set_file(Some(stored.shared_path()));
-        }
-    }
-}
-
-struct Keeper {
+/// The state of an issuer's thread.
+pub(crate) struct Keeper {
     /// The certificates that it keeps now.
     issuer: Arc<Issuer>,
     /// The certificates that it is to keep from its next step on.
@@ -157,25 +50,13 @@ struct Keeper {
     is_locked_out: bool,
 }
 
-/// A managed certificate.
-struct ManagedCertificate {
-    order: Arc<CertificateOrder>,
-    /// When a configuration first had this order, in seconds since 1970. It may have corrected
-    /// earlier errors.
-    read_at: i64,
-    stored: Option<StoredCertificate>,
-    /// The pace of the attempts, in the process with the lock.
-    pace: Pace,
-    /// The renewal window that the authority suggests.
-    suggested: Option<Interval>,
-    /// When to request the renewal window again.
-    next_window_request: Duration,
-    /// The standing that was last posted to the other processes.
-    posted: Option<Standing>,
-}
-
 impl Keeper {
-    fn new(wanted: Wanted, log: Arc<Log>, stop: Arc<Stop>, listener: Listener) -> Keeper {
+    pub(crate) fn new(
+        wanted: Wanted,
+        log: Arc<Log>,
+        stop: Arc<Stop>,
+        listener: Listener,
+    ) -> Keeper {
         let issuer = Arc::clone(&lock(&wanted));
         let kept = |order| {
             ManagedCertificate::new(order, issuer.read_at, Pace::default(), FIRST_WINDOW_REQUEST)
@@ -229,7 +110,7 @@ impl Keeper {
         (self.issuer, self.seen) = (wanted, None);
     }
 
-    fn run(mut self) {
+    pub(crate) fn run(mut self) {
         while self.turn().is_ok() && self.stop.wait(CHECK_INTERVAL).is_ok() {}
     }
 
@@ -562,52 +443,6 @@ impl Keeper {
             }
         }
     }
-}
-
-impl ManagedCertificate {
-    fn new(
-        order: &Arc<CertificateOrder>,
-        read_at: i64,
-        pace: Pace,
-        next_window_request: Duration,
-    ) -> ManagedCertificate {
-        let order = Arc::clone(order);
-        ManagedCertificate {
-            order,
-            read_at,
-            stored: None,
-            pace,
-            suggested: None,
-            next_window_request,
-            posted: None,
-        }
-    }
-
-    /// This certificate, with the order of another configuration.
-    fn of(self, order: &Arc<CertificateOrder>) -> ManagedCertificate {
-        let path = self.stored.as_ref().map(StoredCertificate::shared_path);
-        if order.file() != path {
-            order.set_file(path);
-        }
-        ManagedCertificate { order: Arc::clone(order), ..self }
-    }
-
-    /// When it is to be renewed. None if there is no certificate.
-    fn due_at(&self, uri: &String) -> Option<i64> {
-        self.stored.as_ref().map(|stored| {
-            // A certificate of another authority is to be replaced now.
-            let is_foreign = stored.uri.as_ref().is_some_and(|from| from != uri);
-            if is_foreign { i64::MIN } else { due_of(stored, self.suggested) }
-        })
-    }
-}
-
-/// When a certificate is to be renewed. All processes compute the same time.
-fn due_of(stored: &StoredCertificate, suggested: Option<Interval>) -> i64 {
-    let mut dice = [0; 8];
-    let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &stored.der);
-    dice.iter_mut().zip(hash.as_ref()).for_each(|(to, from)| *to = *from);
-    due(stored.validity, suggested, u64::from_ne_bytes(dice))
 }
 
 /// A random number.

@@ -11,7 +11,9 @@
 //! - `signer`: account keys that the ACME library cannot use
 //! - `dns`: TXT records, by a program or by dynamic updates
 //! - `client`: one attempt, which goes on where an earlier one was interrupted
-//! - `keeper`: the thread of an issuer
+//! - `threads`: the threads of a process, one for each issuer
+//! - `keeper`: what such a thread does
+//! - `managed_certificate`: a certificate that a keeper manages
 //! - `renewal_window`: the renewal window that the authority suggests
 //!
 //! - In: settings of `acme_issuer` and `acme_certificate`.
@@ -22,6 +24,7 @@
 mod client;
 mod dns;
 mod keeper;
+mod managed_certificate;
 mod policy;
 mod renewal_window;
 mod settings;
@@ -29,13 +32,14 @@ mod signer;
 mod standing;
 mod state;
 mod stop;
+mod threads;
 mod transport;
 
 pub use dns::{Dns, Hook, Publisher, TsigKey, UpdateServer};
-pub use keeper::{Acme, Listener};
 pub use settings::{
     AccountKey, BadIdentifier, CertificateOrder, Challenge, ExternalAccount, Issuer, KeyKind,
     Profile, Trust, identifier,
 };
 pub use standing::{Standing, Standings};
 pub use state::{challenge_file, tls_challenge_file};
+pub use threads::{Acme, Listener};
