@@ -1,8 +1,10 @@
 //! The state of one loop that its connections share.
 
+mod connections;
 mod first_bytes;
 mod gone;
 mod ids;
+mod lines;
 mod parts;
 mod rush;
 
@@ -13,7 +15,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weir_engine::{Handle, Rank, operation};
+use weir_engine::{Handle, Rank};
 use weir_metrics::subjects::Cells;
 use weir_metrics::{AllCounted, Metric, MetricsPage, Tally};
 use weir_sys::lent::{Graveyard, Lent};
@@ -34,9 +36,6 @@ pub use gone::Gone;
 use ids::Ids;
 pub use parts::LoopKey;
 use rush::Rush;
-
-/// The most idle scratch buffers that are kept for new connections.
-const SCRATCHES: usize = 64;
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<LoopState>>> = const { RefCell::new(None) };
@@ -446,42 +445,6 @@ impl LoopState {
         });
     }
 
-    /// The queue for the access logs of a connection. `first` is the queue of its first requests,
-    /// which may be another loop's.
-    pub(crate) fn lines<'a>(&'a self, first: Option<&'a Writers>) -> &'a Writers {
-        let is_others = |lines: &&Writers| lines.is_beside(&self.logs) && !lines.is(&self.logs);
-        let Some(others) = first.filter(is_others) else { return &self.logs };
-        let mut left = self.common.left_lines.borrow_mut();
-        if !left.iter().any(|lines| lines.is(others)) {
-            left.retain(|lines| !lines.is_empty());
-            left.push(others.clone());
-        }
-        others
-    }
-
-    /// Waits until the access log lines of a connection's requests are in their files, unless the
-    /// disk is slow.
-    pub(crate) async fn logged(&self, first: Option<&Writers>) {
-        self.lines(first).written(&self.handle).await;
-    }
-
-    /// Starts to write buffered lines of access logs. Returns the queues.
-    pub fn flush_logs(&self) -> Vec<Writers> {
-        let mut queues = Vec::new();
-        self.each_state(|state| {
-            state.logs.flush(&state.handle);
-            queues.push(state.logs.clone());
-        });
-        queues
-    }
-
-    /// Writes all access log lines and waits for that. The loop has ended.
-    pub fn finish_logs(&self) {
-        self.parts.iter().for_each(|part| part.exit_process(self));
-        self.each_state(|state| state.logs.finish());
-        self.common.left_lines.borrow().iter().for_each(Writers::finish);
-    }
-
     /// Called when no connection is left: whether the timers of scripts have run and pending data
     /// were sent or given up.
     pub fn is_flushed(&self) -> bool {
@@ -496,28 +459,6 @@ impl LoopState {
     /// Whether the loop retires because other workers serve a newer configuration.
     pub fn has_successor(&self) -> bool {
         matches!(self.common.retiring.get(), Some(Retire::Reload))
-    }
-
-    /// The number of clients of a listening socket that sent bytes soon after the accept.
-    pub fn spoke_soon(&self, listen: usize) -> u64 {
-        self.common.spoke_soon.get(listen).map_or(0, Cell::get)
-    }
-
-    /// Counts such a client.
-    pub(crate) fn note_spoke_soon(&self, listen: usize) {
-        if let Some(count) = self.common.spoke_soon.get(listen) {
-            count.set(count.get() + 1);
-        }
-    }
-
-    /// Open client connections.
-    pub fn connections(&self) -> usize {
-        self.common.connections.get().saturating_sub(self.common.gone.open())
-    }
-
-    /// Requests being processed, and connections without an answer to their first request yet.
-    pub fn inflight(&self) -> usize {
-        self.common.inflight.get().saturating_sub(self.common.gone.busy())
     }
 
     /// Appends the current date, as in the header `Date`.
@@ -549,47 +490,6 @@ impl LoopState {
         id
     }
 
-    pub(crate) fn next_connection(&self) -> u64 {
-        weir_values::next_connection()
-    }
-
-    /// Counts a new connection: see [`Presence`](crate::connection::presence::Presence).
-    pub(crate) fn open(&self) {
-        self.metrics.add(Metric::Active, 1);
-        self.arrived(false);
-    }
-
-    /// Counts a connection that has moved here from another loop of the worker.
-    pub(crate) fn arrived(&self, busy: bool) {
-        self.common.connections.set(self.common.connections.get() + 1);
-        self.common.rush.grew(self.connections());
-        if busy {
-            self.busy();
-        }
-    }
-
-    /// Counts a closed connection.
-    pub(crate) fn closed(&self) {
-        self.metrics.sub(Metric::Active, 1);
-        self.left();
-    }
-
-    /// Counts a connection that has moved to another loop of the worker.
-    pub(crate) fn left(&self) {
-        self.common.connections.set(self.common.connections.get().saturating_sub(1));
-        if self.common.rush.shrank(self.connections()) {
-            self.handle.spawn(calm_down(|l| l.common.rush.is_calm(l.connections())));
-        }
-    }
-
-    pub(crate) fn busy(&self) {
-        self.common.inflight.set(self.common.inflight.get() + 1);
-    }
-
-    pub(crate) fn idle(&self) {
-        self.common.inflight.set(self.common.inflight.get().saturating_sub(1));
-    }
-
     /// Adds the connection of this number to those that are notified when the worker ends.
     pub(crate) fn register_link(&self, number: u64, link: Weak<dyn OnRetire>) {
         self.common.links.borrow_mut().insert(number, link);
@@ -597,30 +497,6 @@ impl LoopState {
 
     pub(crate) fn unregister_link(&self, number: u64) {
         self.common.links.borrow_mut().remove(&number);
-    }
-
-    /// A permit for a connection to keep its task between two requests. `None` if there are `most`.
-    pub(crate) fn pausing(self: &Rc<Self>, most: usize) -> Option<Pausing> {
-        let n = self.common.pausing.get();
-        (n < most).then(|| {
-            self.common.pausing.set(n + 1);
-            self.common.rush_of_pauses.grew(n + 1);
-            Pausing(self.clone())
-        })
-    }
-
-    pub(crate) fn take_scratch(&self) -> Scratch {
-        self.common.scratches.borrow_mut().pop().unwrap_or_default()
-    }
-
-    /// Renews scratch buffers and keeps them for the next connection. They are kept in no other
-    /// way.
-    pub(crate) fn give_scratch(&self, mut scratch: Scratch) {
-        scratch.renew();
-        let mut kept = self.common.scratches.borrow_mut();
-        if kept.len() < SCRATCHES {
-            kept.push(scratch);
-        }
     }
 }
 
@@ -641,36 +517,5 @@ impl Drop for LoopState {
         let _ = GONE.try_with(|gone| owner.take().map(|owner| gone.retire(owner)));
         // On a thread that ends, nothing is freed.
         std::mem::forget(owner);
-    }
-}
-
-/// Returns memory to the system after a rush, unless the next rush has begun.
-async fn calm_down(is_calm: impl FnOnce(&LoopState) -> bool) {
-    let Some(event_loop) = LoopState::current() else { return };
-    event_loop.handle.sleep(rush::CALM).await;
-    // Returning hundreds of megabytes takes milliseconds, so ready tasks go first.
-    event_loop.handle.heavy().await;
-    if is_calm(&event_loop) {
-        operation("giving memory back", || {
-            event_loop.common.scratches.take();
-            event_loop.handle.free_spare();
-            weir_sys::allocator::give_back();
-        });
-    }
-}
-
-/// A permit that is returned when it is dropped.
-pub(crate) struct Pausing(Rc<LoopState>);
-
-impl Drop for Pausing {
-    fn drop(&mut self) {
-        let event_loop = &self.0;
-        let left = event_loop.common.pausing.get().saturating_sub(1);
-        event_loop.common.pausing.set(left);
-        if event_loop.common.rush_of_pauses.shrank(left) {
-            event_loop
-                .handle
-                .spawn(calm_down(|l| l.common.rush_of_pauses.is_calm(l.common.pausing.get())));
-        }
     }
 }
