@@ -7,33 +7,33 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Duration;
 
-use mlua::{Error, Lua, MultiValue, Thread, ThreadStatus, Value};
+use mlua::{Error, Lua, MultiValue, Thread, Value};
 
 use super::anchors::{Anchor, Packed};
 use super::answer;
 use super::api::{raw_socket_reply, tell_failed};
-use super::current::{self, Phase, Subject};
-use super::limit;
+use super::current::{Phase, Subject};
 use super::session;
 use super::socket::Received;
-use super::vm::{Compiled, ScriptError, Vm};
+use super::vm::Vm;
 use super::yield_request::{
-    Exit, Reply, ThreadId, Wait, YieldRequest, failure, is_failed, is_wait, reply, text_of,
+    Exit, Reply, ThreadId, Wait, YieldRequest, failure, is_failed, reply, text_of,
 };
-use weir_values::doing::{self, ActivityName};
 
 mod leaving;
 mod reading;
+mod step;
 mod subject;
+mod threads;
 
 use leaving::is_watched;
 use reading::Reading;
-use subject::{failed, limit_of, log, push, tell_length};
+use step::{Activity, CoroutineStep, begin, step};
+pub use step::{Start, at_once};
+use subject::{failed, log, push, tell_length};
 
 /// After so many plain yields of a script's coroutines, the other tasks of the loop run.
 const YIELDS_BETWEEN_TURNS: u32 = 64;
@@ -49,48 +49,6 @@ pub enum ScriptOutcome {
     Failed,
     /// The client is gone.
     Abandoned,
-}
-
-/// What a run starts with.
-#[derive(Clone, Copy)]
-pub enum Start<'a> {
-    /// A script of the configuration.
-    Script(&'a Compiled),
-    /// The function of a timer and its arguments.
-    Timer {
-        /// Whether the loop retires before the timer's time.
-        premature: bool,
-        /// The function, followed by its arguments.
-        call: &'a Packed,
-        /// `lua_max_run_time` where the timer was set.
-        limit: Duration,
-    },
-}
-
-impl Start<'_> {
-    fn name(self) -> ActivityName {
-        match self {
-            Start::Script(code) => code.name,
-            Start::Timer { .. } => ActivityName::default(),
-        }
-    }
-
-    fn activity(self, subject: &mut Subject<'_>, phase: Phase) -> Activity {
-        let limit = match self {
-            Start::Timer { limit, .. } => limit,
-            Start::Script(_) => limit_of(subject),
-        };
-        Activity { phase, name: self.name(), limit }
-    }
-}
-
-/// What stays the same for all steps of a run.
-#[derive(Clone, Copy)]
-struct Activity {
-    phase: Phase,
-    name: ActivityName,
-    /// `lua_max_run_time`
-    limit: Duration,
 }
 
 /// A coroutine of a run. The first is the script itself, the others are light threads.
@@ -143,17 +101,6 @@ struct ScriptRun<'r> {
     watching: bool,
 }
 
-/// The outcome of a coroutine's step.
-enum CoroutineStep {
-    /// The coroutine has returned these values.
-    Ended(MultiValue),
-    /// It has yielded to wait.
-    Requested(YieldRequest),
-    /// It has yielded by `coroutine.yield`.
-    Yielded,
-    Failed(Error),
-}
-
 /// Runs a script that may yield.
 pub async fn drive(
     vm: &Vm,
@@ -188,98 +135,6 @@ pub async fn drive(
         ScriptRun { vm, subject, activity, routines, ready, joining, newest, yields, watching };
     // The future is large. Only scripts that yield need it.
     Box::pin(run.continue_after(step, matches!(start, Start::Script(_)))).await
-}
-
-/// Runs the first step.
-fn begin(
-    vm: &Vm,
-    subject: Subject<'_>,
-    activity: Activity,
-    start: Start<'_>,
-) -> mlua::Result<(Thread, CoroutineStep)> {
-    let mut thread = None;
-    let step = step(vm, subject, activity, || match start {
-        Start::Script(code) => {
-            let thread = thread.insert(vm.coroutine()?);
-            Ok((thread.resume(code.function.number())?, thread.status()))
-        }
-        Start::Timer { premature, call, .. } => {
-            let mut call = call.unpack()?;
-            let Some(Value::Function(function)) = call.pop_front() else {
-                return Err(Error::runtime("a timer without a function"));
-            };
-            // A timer's coroutine is not reused: values kept by coroutine (`ngx.ctx`) are its own.
-            let thread = thread.insert(vm.lua.create_thread(function)?);
-            call.push_front(Value::Boolean(premature));
-            Ok((thread.resume(call)?, thread.status()))
-        }
-    });
-    match (thread, step) {
-        (Some(thread), step) => Ok((thread, step)),
-        (None, CoroutineStep::Failed(error)) => Err(error),
-        (None, _) => Err(Error::CoroutineUnresumable),
-    }
-}
-
-/// Runs a script that may not yield. Returns its values.
-pub fn at_once(
-    vm: &Vm,
-    mut subject: Subject<'_>,
-    phase: Phase,
-    code: &Compiled,
-    args: MultiValue,
-) -> Result<Result<MultiValue, Exit>, ScriptError> {
-    let mut thread = None;
-    let limit = limit_of(&mut subject);
-    let step = step(vm, subject, Activity { phase, name: code.name, limit }, || {
-        let thread = thread.insert(vm.coroutine()?);
-        Ok((thread.resume((code.function.number(), args))?, thread.status()))
-    });
-    match step {
-        CoroutineStep::Ended(values) => {
-            if let Some(thread) = thread {
-                vm.keep(thread);
-            }
-            Ok(Ok(values))
-        }
-        CoroutineStep::Requested(YieldRequest::Exit(exit)) => Ok(Err(exit)),
-        CoroutineStep::Failed(error) => Err(ScriptError::Lua(error)),
-        _ => Err(ScriptError::Yielded(phase)),
-    }
-}
-
-/// Runs a step of a coroutine.
-fn step(
-    vm: &Vm,
-    subject: Subject<'_>,
-    Activity { phase, name, limit }: Activity,
-    work: impl FnOnce() -> mlua::Result<(MultiValue, ThreadStatus)>,
-) -> CoroutineStep {
-    // mlua panics when its handles run out, which may happen within a step: a call can have
-    // thousands of arguments.
-    let caught = || {
-        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(current::fault(&*panic)))
-    };
-    let enter =
-        || limit::within(&vm.lua, limit, || current::enter(subject, vm.side, phase, caught));
-    let done = doing::running(name, enter);
-    let yielded = current::take_yield_request();
-    match done {
-        Err(error) => CoroutineStep::Failed(error),
-        Ok((values, ThreadStatus::Resumable)) => match yielded.filter(|_| is_wait(&values)) {
-            Some(yielded) => CoroutineStep::Requested(yielded),
-            None => CoroutineStep::Yielded,
-        },
-        // In phases that may not yield, `ngx.exit` returns to the script.
-        Ok((values, _)) => {
-            match yielded
-                .filter(|yielded| !phase.may_wait() && matches!(yielded, YieldRequest::Exit(_)))
-            {
-                Some(yielded) => CoroutineStep::Requested(yielded),
-                None => CoroutineStep::Ended(values),
-            }
-        }
-    }
 }
 
 impl ScriptRun<'_> {
@@ -497,118 +352,6 @@ impl ScriptRun<'_> {
             self.rejoin(id);
         }
         None
-    }
-
-    /// Starts a light thread at once. The coroutine that spawned it runs after those that are
-    /// ready.
-    fn spawn(&mut self, i: usize, thread: Thread, args: MultiValue) -> Option<ScriptOutcome> {
-        let id = ThreadId::of(&Value::Thread(thread.clone()));
-        let anchors = &self.vm.anchors;
-        match anchors.keep(thread).and_then(|thread| Ok((thread, anchors.pack(args)?))) {
-            Ok((thread, args)) => {
-                if let Some(routine) = self.routines.get_mut(i) {
-                    routine.state = ready(|_| Ok(MultiValue::new()));
-                    self.ready.push_back(routine.number);
-                }
-                let number = self.add(thread, id, ready(move |_| args.unpack()));
-                self.ready.push_front(number);
-                None
-            }
-            Err(error) => self.coroutine_failed(0, &error),
-        }
-    }
-
-    /// Waits for the first of these light threads to end. Each can be waited for once.
-    fn join(&mut self, i: usize, ids: Vec<ThreadId>) {
-        let known =
-            |id: &ThreadId| self.routines.iter().position(|routine| routine.id == Some(*id));
-        let found: Vec<(usize, usize)> =
-            ids.iter().enumerate().filter_map(|(n, id)| Some((n, known(id)?))).collect();
-        let is_over = |at: usize| {
-            self.routines.get(at).is_some_and(|r| matches!(r.state, RoutineState::Ended(..)))
-        };
-        let first = found.iter().copied().find(|(_, at)| is_over(*at));
-        let over = first.map(|(_, at)| at);
-        let state = match first {
-            Some((n, at)) => self.take_values(n, at),
-            None if found.is_empty() => ready(|lua| {
-                let mut values = failure(lua, "already waited or killed");
-                values.push_front(Value::Nil);
-                Ok(values)
-            }),
-            None => {
-                self.joining.extend(self.routines.get(i).map(|routine| routine.number));
-                return self.set(i, RoutineState::Joining(ids));
-            }
-        };
-        // The values are passed on, so the coroutine is not needed any more. The script's own stays
-        // the first of the run.
-        let at = match over {
-            Some(over) if over > 0 => {
-                self.routines.remove(over);
-                if over < i { i - 1 } else { i }
-            }
-            _ => i,
-        };
-        self.set(at, state);
-    }
-
-    /// The values of a light thread that has ended, preceded by its index in the waiting call and
-    /// its success.
-    fn take_values(&mut self, place: usize, over: usize) -> RoutineState {
-        let Some(routine) = self.routines.get_mut(over) else { return succeeded() };
-        routine.id = None;
-        let RoutineState::Ended(well, values) = &mut routine.state else {
-            return self::succeeded();
-        };
-        let (well, values) = (*well, std::mem::take(values));
-        ready(move |_| {
-            let mut values = values.unpack()?;
-            values.push_front(Value::Boolean(well));
-            values.push_front(Value::Integer(place as i64 + 1));
-            Ok(values)
-        })
-    }
-
-    /// Lets coroutines that wait for this light thread check again.
-    fn rejoin(&mut self, id: ThreadId) {
-        let mut at = 0;
-        while let Some(number) = self.joining.get(at) {
-            let i = self.index_of(*number);
-            let routine = i.and_then(|i| Some((i, self.routines.get_mut(i)?)));
-            match routine.map(|(i, routine)| (i, &mut routine.state)) {
-                Some((_, RoutineState::Joining(ids))) if !ids.contains(&id) => at += 1,
-                Some((i, RoutineState::Joining(ids))) => {
-                    let ids = std::mem::take(ids);
-                    self.joining.remove(at);
-                    self.join(i, ids);
-                }
-                // The waiting coroutine was killed.
-                _ => drop(self.joining.remove(at)),
-            }
-        }
-    }
-
-    fn kill(&mut self, i: usize, id: ThreadId) {
-        let at = self.routines.iter().position(|routine| routine.id == Some(id));
-        let runs = |at: &usize| {
-            self.routines
-                .get(*at)
-                .is_some_and(|routine| !matches!(routine.state, RoutineState::Ended(..)))
-        };
-        let Some(at) = at.filter(runs) else {
-            return self.set(i, refused("already waited or killed"));
-        };
-        if at == 0 || at == i {
-            return self.set(i, refused("not a light thread of this one"));
-        }
-        let state = self.routines.get(at).map(|routine| &routine.state);
-        if matches!(state, Some(RoutineState::Capturing(_))) {
-            return self.set(i, refused("pending subrequests"));
-        }
-        self.set(i, succeeded());
-        self.routines.remove(at);
-        self.rejoin(id);
     }
 
     /// Waits until a coroutine is ready.
