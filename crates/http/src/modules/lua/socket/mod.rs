@@ -2,16 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
-use std::ops::Deref;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use weir_engine::{Chain, ConnectOptions, Either, Handle, Patience, SocketAddrAny, either};
+use weir_engine::{Chain, ConnectOptions, Either, Handle, Patience, either};
 use weir_tls::{ClientSessions, HandshakeError, Identity, Secured, TlsClient, Wire};
-use weir_values::cidr;
 
 use crate::carrier::Conn;
 use crate::event_loop::LoopState;
@@ -20,144 +17,32 @@ use crate::site::core;
 
 mod body;
 mod busy;
+mod connection;
 mod error;
 mod options;
 mod own;
 mod pattern;
 mod pools;
 mod session;
+mod target;
 mod udp;
 
 pub use body::BodySocket;
 use busy::UnderWay;
+use connection::{Carrying, Connection};
 pub use error::SocketError;
 pub use own::{OwnSockets, OwnedSocket, SocketOwner};
 pub use pattern::{Pattern, Searched};
-use pools::{Idle, PoolSize, Slot};
+use pools::{Idle, PoolSize};
 pub use pools::{PoolOptions, Pools};
+pub use target::SocketTarget;
+use target::address;
 pub use udp::UdpSocket;
 
 /// The error of a TLS handshake or a keep-alive with unread bytes.
 const UNREAD: &str = "unread data in buffer";
 /// The buffer size of a receive.
 const READ: usize = 4096;
-
-/// The address to connect to, as scripts name it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SocketTarget {
-    /// `unix:/path`
-    Unix(String),
-    /// A host and a port.
-    Host(String, u16),
-}
-
-impl SocketTarget {
-    /// Parses host and port.
-    pub fn new(host: &[u8], port: Option<u16>) -> Result<SocketTarget, String> {
-        let host = std::str::from_utf8(host).map_err(|_| "bad host".to_owned())?;
-        if let Some(path) = host.strip_prefix("unix:") {
-            return Ok(SocketTarget::Unix(path.to_owned()));
-        }
-        let port = port.ok_or_else(|| "missing the port number".to_owned())?;
-        let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
-        Ok(SocketTarget::Host(host.to_owned(), port))
-    }
-
-    /// The peer in a log line: `, upstream: example.com:80(192.0.2.1)`.
-    fn in_log(&self, to: &SocketAddrAny) -> Rc<str> {
-        let name = self.name();
-        let name = weir_log::Bytes(&name);
-        let of_ip = SocketAddr::try_from(to.clone()).ok();
-        let ip = of_ip.map(|to| format!("({})", to.ip())).unwrap_or_default();
-        format!(", upstream: {name}{ip}").into()
-    }
-
-    /// The name of its default pool.
-    pub fn name(&self) -> Vec<u8> {
-        match self {
-            SocketTarget::Unix(path) => format!("unix:{path}").into_bytes(),
-            SocketTarget::Host(host, port) => format!("{host}:{port}").into_bytes(),
-        }
-    }
-}
-
-/// The transport of a connection.
-enum Carrying {
-    /// A connection that the script opened.
-    Own(Wire),
-    /// The client's connection, which the script took over. It ends with the request.
-    Client {
-        /// The connection.
-        conn: Rc<Conn>,
-        /// `lua_check_client_abort`: the end of what the client sends is that of the client.
-        aborts: bool,
-    },
-    /// The connection of a session's client.
-    Session(Rc<Wire>),
-}
-
-impl Deref for Carrying {
-    type Target = Wire;
-
-    #[expect(clippy::disallowed_methods, reason = "the script takes the carrier's place")]
-    fn deref(&self) -> &Wire {
-        match self {
-            Carrying::Own(wire) => wire,
-            Carrying::Client { conn, .. } => conn.wire(),
-            Carrying::Session(wire) => wire,
-        }
-    }
-}
-
-/// A connection, with the bytes that arrived and were not received by the script.
-struct Connection {
-    wire: Carrying,
-    /// Its slot in a pool with a backlog.
-    slot: Option<Slot>,
-    unread: RefCell<Vec<u8>>,
-    /// Whether a receive was given up. Its answer may still arrive.
-    receive_aborted: Cell<bool>,
-    /// Whether a send was given up.
-    send_aborted: Cell<bool>,
-    /// Whether the peer has closed its direction, or receiving failed. Sending may still work.
-    read_closed: Cell<bool>,
-    /// Whether the peer has closed its direction, and the script was not told yet, since it has
-    /// asked for all bytes.
-    read_ended: Cell<bool>,
-    /// Whether sending failed. Bytes that arrived may still be received.
-    write_closed: Cell<bool>,
-}
-
-impl Connection {
-    fn own(wire: Wire, slot: Option<Slot>) -> Rc<Connection> {
-        Connection::new(Carrying::Own(wire), slot)
-    }
-
-    fn new(wire: Carrying, slot: Option<Slot>) -> Rc<Connection> {
-        Rc::new(Connection {
-            wire,
-            slot,
-            unread: RefCell::default(),
-            receive_aborted: Cell::default(),
-            send_aborted: Cell::default(),
-            read_closed: Cell::default(),
-            read_ended: Cell::default(),
-            write_closed: Cell::default(),
-        })
-    }
-
-    /// The error when the peer has closed its direction.
-    fn end(&self) -> SocketError {
-        match self.wire {
-            Carrying::Client { aborts: true, .. } => SocketError::Aborted,
-            _ => SocketError::Closed,
-        }
-    }
-
-    fn is_whole(&self) -> bool {
-        !self.read_closed.get() && !self.read_ended.get() && !self.write_closed.get()
-    }
-}
 
 /// A script's socket.
 pub struct Socket {
@@ -551,33 +436,6 @@ impl OwnedSocket for Socket {
     fn close_with_owner(&self) {
         self.close();
     }
-}
-
-async fn address(
-    event_loop: &Rc<LoopState>,
-    core: &'static core::Conf,
-    server: &SocketTarget,
-) -> Result<SocketAddrAny, SocketError> {
-    let (host, port) = match server {
-        SocketTarget::Unix(path) => {
-            let path = rustix::net::SocketAddrUnix::new(path.as_str());
-            return path.map(Into::into).map_err(|error| SocketError::from(io::Error::from(error)));
-        }
-        SocketTarget::Host(host, port) => (host, *port),
-    };
-    if let Some(ip) = cidr::parse_ip(host.as_bytes()) {
-        return Ok(SocketAddr::new(ip, port).into());
-    }
-    let Some(conf) = &core.resolver else {
-        return Err(SocketError::Other(format!("no resolver defined to resolve \"{host}\"")));
-    };
-    let resolver = event_loop.resolvers.of(conf);
-    let found = resolver.resolve(&event_loop.handle, host, core.resolver_timeout).await;
-    let found =
-        found.map_err(|why| SocketError::Other(format!("{host} could not be resolved ({why})")))?;
-    let first = found.addresses.first();
-    let first = first.ok_or_else(|| SocketError::Other(format!("{host} has no address")))?;
-    Ok(SocketAddr::new(*first, port).into())
 }
 
 /// Runs a future with a timeout.
