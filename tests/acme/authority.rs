@@ -1,29 +1,25 @@
 //! An ACME server for tests: it checks signatures and nonces, asks for answers over HTTP, and fails when it is told to.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, IsCa, Issuer, KeyPair,
-};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
-use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, ServerConfig, ServerConnection,
-    SignatureScheme, StreamOwned,
-};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 use weir_proto::base64::{self, Alphabet};
-use weir_testkit::{Dir, PATIENCE, ask_until, listen};
+use weir_testkit::{Dir, PATIENCE, listen};
 
 use crate::names::NameServer;
+use resources::{ok, problem};
+
+mod resources;
+mod validation;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,7 +84,6 @@ struct World {
 
 struct Order {
     status: &'static str,
-    account: usize,
     names: Vec<Value>,
     authorizations: Vec<Authorization>,
     chain: Option<String>,
@@ -284,7 +279,7 @@ impl Shared {
                         _ if account.is_none() => {
                             problem(400, "accountDoesNotExist", "no such account")
                         }
-                        Ask::NewOrder => self.new_order(account.unwrap(), &payload),
+                        Ask::NewOrder => self.new_order(&payload),
                         Ask::Account => ok(json!({"status": "valid"})),
                         Ask::Order => self.show(number(1).unwrap()),
                         Ask::Authorization => {
@@ -358,256 +353,6 @@ impl Shared {
         };
         Ok((account, key, payload))
     }
-
-    fn directory(&self) -> Answer {
-        ok(json!({
-            "newNonce": self.url("nonce"),
-            "newAccount": self.url("account"),
-            "newOrder": self.url("order"),
-            "renewalInfo": self.url("renewal"),
-        }))
-    }
-
-    fn renewal(&self) -> Answer {
-        let window = json!({"start": "2000-01-01T00:00:00Z", "end": "2000-01-02T00:00:00Z"});
-        let mut answer = ok(json!({"suggestedWindow": window}));
-        answer.headers.push(("Retry-After".into(), "21600".into()));
-        answer
-    }
-
-    fn new_account(&self, key: &Value, payload: &Value) -> Answer {
-        if payload["termsOfServiceAgreed"] != true {
-            return problem(
-                403,
-                "userActionRequired",
-                "the terms at https://terms.example are to be accepted",
-            );
-        }
-        let mut world = self.world();
-        let known = world.accounts.iter().position(|known| known == key);
-        let number = known.unwrap_or_else(|| {
-            world.accounts.push(key.clone());
-            world.accounts.len() - 1
-        });
-        let mut answer = ok(json!({"status": "valid"}));
-        answer.status = if known.is_some() { 200 } else { 201 };
-        answer.headers.push(("Location".into(), self.url(&format!("account/{number}"))));
-        answer
-    }
-
-    fn new_order(&self, account: usize, payload: &Value) -> Answer {
-        let names = payload["identifiers"].as_array().unwrap().clone();
-        let mut world = self.world();
-        let number = world.orders.len();
-        let authorizations = (0..names.len()).map(|at| Authorization {
-            status: "pending",
-            token: format!("token-{number}-{at}"),
-            error: None,
-        });
-        let order = Order {
-            status: "pending",
-            account,
-            authorizations: authorizations.collect(),
-            names,
-            chain: None,
-            error: None,
-        };
-        world.orders.push(order);
-        drop(world);
-        let mut answer = self.show(number);
-        answer.status = 201;
-        answer.headers.push(("Location".into(), self.url(&format!("order/{number}"))));
-        answer
-    }
-
-    fn show(&self, number: usize) -> Answer {
-        let mut world = self.world();
-        let Some(order) = world.orders.get_mut(number) else {
-            return problem(404, "malformed", "no such order");
-        };
-        let _ = order.account;
-        let authorizations =
-            (0..order.names.len()).map(|at| self.url(&format!("authz/{number}/{at}")));
-        let mut shown = json!({
-            "status": order.status,
-            "identifiers": order.names,
-            "authorizations": authorizations.collect::<Vec<_>>(),
-            "finalize": self.url(&format!("finalize/{number}")),
-        });
-        if order.status == "valid" {
-            shown["certificate"] = self.url(&format!("cert/{number}")).into();
-        }
-        if let Some(error) = &order.error {
-            shown["error"] = error.clone();
-        }
-        if order.status == "processing" {
-            order.status = "valid";
-        }
-        ok(shown)
-    }
-
-    fn authorization(&self, number: usize, at: usize) -> Answer {
-        let world = self.world();
-        let order = &world.orders[number];
-        let own = &order.authorizations[at];
-        let mut challenge = json!({
-            "type": "http-01",
-            "status": own.status,
-            "url": self.url(&format!("challenge/{number}/{at}")),
-            "token": own.token,
-        });
-        if let Some(error) = &own.error {
-            challenge["error"] = error.clone();
-        }
-        let of = |kind: &str, path: &str| {
-            let mut other = challenge.clone();
-            other["type"] = kind.into();
-            other["url"] = self.url(&format!("challenge/{number}/{at}/{path}")).into();
-            other
-        };
-        let (dns, tls) = (of("dns-01", "dns"), of("tls-alpn-01", "tls"));
-        let mut persist = of("dns-persist-01", "persist");
-        persist.as_object_mut().unwrap().remove("token");
-        persist["issuer-domain-names"] = json!(["authority.test"]);
-        let name = order.names[at]["value"].as_str().unwrap();
-        let mut identifier = order.names[at].clone();
-        let wildcard = name.strip_prefix("*.");
-        if let Some(rest) = wildcard {
-            identifier["value"] = rest.into();
-        }
-        ok(json!({
-            "status": own.status,
-            "identifier": identifier,
-            "wildcard": wildcard.is_some(),
-            "challenges": match wildcard {
-                Some(_) => vec![dns, persist],
-                None => vec![dns, challenge, persist, tls],
-            },
-        }))
-    }
-
-    /// Asks for the answer at once.
-    fn challenge(&self, number: usize, at: usize, key: &Value, kind: &str) -> Answer {
-        let (token, name) = {
-            let world = self.world();
-            let order = &world.orders[number];
-            (
-                order.authorizations[at].token.clone(),
-                order.names[at]["value"].as_str().unwrap().to_owned(),
-            )
-        };
-        let canonical =
-            format!(r#"{{"crv":"P-256","kty":"EC","x":{},"y":{}}}"#, key["x"], key["y"]);
-        let mut thumbprint = Vec::new();
-        base64::encode(
-            Alphabet::Url,
-            digest(&SHA256, canonical.as_bytes()).as_ref(),
-            &mut thumbprint,
-        );
-        let wanted = format!("{token}.{}", String::from_utf8(thumbprint).unwrap());
-        let hash = digest(&SHA256, wanted.as_bytes());
-        let (is_right, found) = match kind {
-            "dns" | "persist" => {
-                let name = name.trim_start_matches("*.");
-                let prefix = if kind == "dns" { "_acme-challenge" } else { "_validation-persist" };
-                let mut value = Vec::new();
-                base64::encode(Alphabet::Url, hash.as_ref(), &mut value);
-                let value = String::from_utf8(value).unwrap();
-                let found = self.names.get().unwrap().texts(&format!("{prefix}.{name}"));
-                (kind == "persist" && !found.is_empty() || found.contains(&value), None)
-            }
-            _ => {
-                assert!(
-                    ask_until(|| self.web.load(Ordering::SeqCst) != 0),
-                    "no test says where it asks"
-                );
-                let web = self.web.load(Ordering::SeqCst);
-                match kind {
-                    "tls" => (shows(web, &name, hash.as_ref()), None),
-                    _ => {
-                        let found = fetch(web, &name, &token);
-                        (found.as_deref() == Some(&wanted), found)
-                    }
-                }
-            }
-        };
-        let mut world = self.world();
-        let order = &mut world.orders[number];
-        let own = &mut order.authorizations[at];
-        let mut shown = json!({
-            "type": "http-01",
-            "status": if is_right { "valid" } else { "invalid" },
-            "url": self.url(&format!("challenge/{number}/{at}")),
-            "token": own.token,
-        });
-        if is_right {
-            own.status = "valid";
-        } else {
-            let error = json!({
-                "type": "urn:ietf:params:acme:error:unauthorized",
-                "detail": format!("found {found:?}"),
-            });
-            shown["status"] = "processing".into();
-            (own.status, own.error, order.status) = ("invalid", Some(error), "invalid");
-        }
-        if order.authorizations.iter().all(|own| own.status == "valid") {
-            order.status = "ready";
-        }
-        ok(shown)
-    }
-
-    fn finalize(&self, number: usize, payload: &Value) -> Answer {
-        let csr = payload["csr"].as_str().unwrap();
-        let csr = base64::decode(Alphabet::Url, csr.as_bytes()).unwrap();
-        let mut csr = CertificateSigningRequestParams::from_der(&csr.into()).unwrap();
-        let now = std::time::SystemTime::now();
-        csr.params.not_before = (now - Duration::from_secs(60)).into();
-        csr.params.not_after = (now + Duration::from_secs(90 * 86400)).into();
-        csr.params.use_authority_key_identifier_extension = true;
-        let mut world = self.world();
-        let order = &mut world.orders[number];
-        if order.status != "ready" {
-            return problem(403, "orderNotReady", order.status);
-        }
-        let wanted: BTreeMap<String, ()> = order
-            .names
-            .iter()
-            .map(|name| (name["value"].as_str().unwrap().to_owned(), ()))
-            .collect();
-        assert_eq!(csr.params.subject_alt_names.len(), wanted.len(), "the names of the request");
-        let leaf = csr.signed_by(&self.issuer).unwrap();
-        order.chain = Some(leaf.pem() + &self.root);
-        order.status = if self.is_slow.load(Ordering::SeqCst) { "processing" } else { "valid" };
-        drop(world);
-        self.show(number)
-    }
-
-    fn certificate(&self, number: usize) -> Answer {
-        let world = self.world();
-        let body = world.orders[number].chain.clone().unwrap();
-        Answer { status: 200, headers: vec![], kind: "application/pem-certificate-chain", body }
-    }
-}
-
-fn ok(body: Value) -> Answer {
-    Answer { status: 200, headers: vec![], kind: "application/json", body: body.to_string() }
-}
-
-fn problem(status: u16, kind: &str, detail: &str) -> Answer {
-    let body = json!({"type": format!("urn:ietf:params:acme:error:{kind}"), "detail": detail, "status": status});
-    Answer { status, headers: vec![], kind: "application/problem+json", body: body.to_string() }
-}
-
-/// Asks a web server for the answer to a challenge.
-fn fetch(port: u16, name: &str, token: &str) -> Option<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let path = format!("/.well-known/acme-challenge/{token}");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n").ok()?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).ok()?;
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    head.starts_with("HTTP/1.1 200").then(|| body.to_owned())
 }
 
 /// Reads a request: method, path, body.
@@ -631,67 +376,4 @@ fn request(stream: &mut impl BufRead) -> Option<(String, String, Vec<u8>)> {
     let mut body = vec![0; length];
     stream.read_exact(&mut body).ok()?;
     Some((method, path, body))
-}
-
-/// Whether a server shows the proof for a name over TLS: by the protocol for it, with the digest in the extension for it.
-fn shows(port: u16, name: &str, digest: &[u8]) -> bool {
-    const PE_ACME: [u8; 10] = [6, 8, 0x2b, 6, 1, 5, 5, 7, 1, 31];
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider.clone());
-    let builder = builder.with_safe_default_protocol_versions().unwrap();
-    let anyone = Arc::new(Anyone(provider));
-    let mut config =
-        builder.dangerous().with_custom_certificate_verifier(anyone).with_no_client_auth();
-    config.alpn_protocols = vec![b"acme-tls/1".to_vec()];
-    let name = ServerName::try_from(name.to_owned()).unwrap();
-    let mut connection = ClientConnection::new(Arc::new(config), name).unwrap();
-    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    while connection.is_handshaking() {
-        if connection.complete_io(&mut stream).is_err() {
-            return false;
-        }
-    }
-    let leaf = connection.peer_certificates().unwrap()[0].to_vec();
-    let has = |bytes: &[u8]| leaf.windows(bytes.len()).any(|part| part == bytes);
-    connection.alpn_protocol() == Some(b"acme-tls/1") && has(&PE_ACME) && has(digest)
-}
-
-/// Believes any certificate: what counts is its extension, which is critical and unknown to rustls.
-#[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

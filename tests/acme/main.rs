@@ -17,6 +17,8 @@ use weir_testkit::{
 
 use crate::authority::{Ask, Authority, Reaction};
 
+#[path = "../tls/anybody.rs"]
+mod anybody;
 mod authority;
 mod changes;
 mod dns;
