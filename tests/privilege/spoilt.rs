@@ -6,13 +6,15 @@
 use std::fs::{self, File};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
+use rustix::process::Signal;
 use weir_testkit::{
-    Client, Dice, Response, Server, ask_until, certified, number, s_client, seed, until,
+    Client, Dice, Dir, Response, Server, ask_until, certified, number, s_client, seed, until,
 };
 
-use super::{WEIR, is_root, shared_memory, statuses, theirs};
+use super::{WEIR, is_root, outside, state, statuses, theirs};
 
 /// Policies with loops that share the table; the first is the default.
 const POLICIES: &[&str] = &[
@@ -249,6 +251,19 @@ fn case(seed: u64, rounds: u64) {
     assert!(server.stop().success());
 }
 
+/// The memory of a worker, and where in it is what it shares with others.
+fn shared_memory(worker: i32) -> (File, Vec<Range<u64>>) {
+    let maps = fs::read_to_string(format!("/proc/{worker}/maps")).unwrap();
+    let shared = maps.lines().filter(|line| line.contains(" rw-s ") && line.contains("/dev/zero"));
+    let range = |line: &str| {
+        let (from, to) = line.split(' ').next()?.split_once('-')?;
+        let at = |hex: &str| u64::from_str_radix(hex, 16).unwrap();
+        Some(at(from)..at(to))
+    };
+    let memory = File::options().read(true).write(true).open(format!("/proc/{worker}/mem"));
+    (memory.unwrap(), shared.filter_map(range).collect())
+}
+
 /// No process ends, no task panics, no request waits for ever, no answer of another key is served. All goes on for the
 /// workers of the next configuration.
 #[test]
@@ -267,4 +282,50 @@ impl Drop for Ends<'_> {
     fn drop(&mut self) {
         self.0.store(true, Relaxed);
     }
+}
+
+/// Numbers that a worker writes into the memory that it shares with the master cost the workers what they will, and
+/// the master nothing.
+#[test]
+fn a_worker_that_overwrites_shared_memory_does_not_stop_the_master() {
+    if !is_root() {
+        return;
+    }
+    let dir = Dir::new();
+    let outside = outside(&dir);
+    let mut server = Server::start_in(
+        dir,
+        WEIR,
+        "user daemon; worker_processes 2; events { }
+         http { limit_req_zone $binary_remote_addr zone=rate:64k rate=9r/s; upstream group { zone group 64k; server 127.0.0.1:1; }
+                server { listen 127.0.0.1:%%PORT%%; location / { return 200 $pid; } location /group { proxy_pass http://group/; }
+                         status_zone all; } }",
+    );
+    let before = state(&outside);
+    assert_eq!(server.get("/group").status, 502);
+    let mut dice = Dice::salted(seed(), "shared memory");
+    for round in 0..3 {
+        let worker = *server.workers().last().unwrap();
+        let (memory, shared) = shared_memory(worker);
+        let mut written = 0;
+        for range in shared {
+            for word in (range.start..range.end.min(range.start + (256 << 10))).step_by(8) {
+                let value = match round {
+                    0 => u64::MAX,
+                    1 => dice.any(),
+                    _ => dice.below(1000) as u64,
+                };
+                written += usize::from(memory.write_all_at(&value.to_ne_bytes(), word).is_ok());
+            }
+        }
+        assert!(written > 0, "no shared memory");
+        server.signal_worker(worker, Signal::KILL);
+        server.wait_log(&format!("worker process {worker} exited"), 1);
+        let started = server.logged("start worker processes");
+        server.signal(Signal::HUP);
+        server.wait_log("start worker processes", started + 1);
+    }
+    server.signal(Signal::TERM);
+    assert!(server.wait().success());
+    assert_eq!(state(&outside), before);
 }
