@@ -1,8 +1,8 @@
 //! Requests passed to other servers: what they are asked, what clients get, and what happens when a server or
 //! a client fails in the middle.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixListener;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -10,13 +10,15 @@ use std::thread;
 
 use weir_testkit::{Dir, Server};
 
+use talk::{echo, name_server, upstream};
+
 mod answers;
 mod behind;
 mod bodies;
 mod failures;
+mod redirects;
 mod talk;
-
-use talk::{echo, name_server, upstream};
+mod tunnels;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -315,21 +317,6 @@ fn codings_in_several_lines_are_all_named() {
 }
 
 #[test]
-fn an_unsafe_redirect_of_a_server_is_logged() {
-    let port = upstream(|talk| {
-        let head = talk.head();
-        let to = if head.contains("/up") { "/../up" } else { "" };
-        talk.say(format!("HTTP/1.1 200 OK\r\nX-Accel-Redirect: {to}\r\nContent-Length: 0\r\n\r\n"));
-    });
-    let server = start("", &format!("location / {{ proxy_pass http://127.0.0.1:{port}; }}"));
-    for (path, uri) in [("/", ""), ("/up", "/../up")] {
-        assert_eq!(server.get(path).status, 404);
-        let said = "was detected while reading response header from upstream";
-        server.wait_log(&format!("unsafe URI \"{uri}\" {said}"), 1);
-    }
-}
-
-#[test]
 fn a_body_on_its_way_takes_the_time_that_its_client_takes() {
     let port = upstream(|talk| {
         talk.head();
@@ -377,146 +364,6 @@ fn what_a_slow_client_does_not_take_goes_into_a_file() {
     let log = server.log();
     assert_eq!(log.matches("an upstream response is buffered to a temporary file ").count(), 1);
     assert!(log.contains("/proxy_temp/") && log.contains(" while reading upstream, "), "{log}");
-}
-
-/// A server before one that says `hello ` and what it is told, line by line. The first line comes with the request's head.
-fn upgraded(first: &str) -> (Server, TcpStream, BufReader<TcpStream>) {
-    let port = upstream(|talk| {
-        let head = talk.head();
-        assert!(head.contains("Upgrade: echo\r\n") && head.contains("Connection: upgrade\r\n"));
-        talk.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\n");
-        talk.say("Connection: upgrade\r\n\r\nhello ");
-        let mut line = String::new();
-        while talk.reader.read_line(&mut line).unwrap_or(0) > 0 {
-            talk.say(&line);
-            line.clear();
-        }
-    });
-    let server = start(
-        "log_format t '$status $request_completion $body_bytes_sent $upstream_bytes_sent';
-         access_log logs/t t;",
-        &format!(
-            "location / {{ proxy_pass http://127.0.0.1:{port}; proxy_set_header Host a;
-                 proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }}"
-        ),
-    );
-    let mut client = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-    let head = format!("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: echo\r\n\r\n{first}");
-    client.write_all(head.as_bytes()).unwrap();
-    let mut reader = BufReader::new(client.try_clone().unwrap());
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") {
-        reader.read_line(&mut head).unwrap();
-    }
-    assert!(head.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{head}");
-    let mut line = String::new();
-    reader.read_line(&mut line).unwrap();
-    assert_eq!(line, format!("hello {first}"));
-    (server, client, reader)
-}
-
-/// What [`upgraded`] logs of these lines.
-fn passed(completion: &str, lines: &str) -> String {
-    let asked = "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\n";
-    let (down, up) = ("hello ".len() + lines.len(), asked.len() + lines.len());
-    format!("101 {completion} {down} {up}\n")
-}
-
-#[test]
-fn an_upgraded_connection_is_a_tunnel() {
-    let (server, mut client, mut reader) = upgraded("first\n");
-    let mut line = String::new();
-    client.write_all(b"second\n").unwrap();
-    reader.read_line(&mut line).unwrap();
-    assert_eq!(line, "second\n");
-    client.shutdown(Shutdown::Write).unwrap();
-    line.clear();
-    assert_eq!(reader.read_line(&mut line).unwrap(), 0);
-    server.wait_file("logs/t", &passed("OK", "first\nsecond\n"), 1);
-}
-
-#[test]
-fn of_a_tunnel_that_ends_with_its_worker_the_bytes_count() {
-    let (mut server, mut client, mut reader) = upgraded("first\n");
-    client.write_all(b"second\n").unwrap();
-    reader.read_line(&mut String::new()).unwrap();
-    server.signal(rustix::process::Signal::TERM);
-    server.wait();
-    assert_eq!(server.dir().read("logs/t"), passed("", "first\nsecond\n"));
-}
-
-#[test]
-fn a_server_may_send_the_request_elsewhere_inside() {
-    let port = upstream(|talk| {
-        talk.head();
-        talk.say("HTTP/1.1 200 OK\r\nX-Accel-Redirect: /inside?q=1\r\nSet-Cookie: a=b\r\n");
-        talk.say("X-Other: x\r\nContent-Length: 0\r\n\r\n");
-        talk.head();
-    });
-    let server = start(
-        "",
-        &format!(
-            "location / {{ proxy_pass http://127.0.0.1:{port}; }}
-             location /inside {{ internal; return 200 $uri?$args; }}"
-        ),
-    );
-    let answer = server.get("/");
-    assert_eq!(answer.body(), "/inside?q=1");
-    assert_eq!((answer.header("Set-Cookie"), answer.header("X-Other")), (Some("a=b"), None));
-}
-
-#[test]
-fn redirects_and_cookies_speak_of_this_server() {
-    let port = upstream(|talk| {
-        talk.head();
-        talk.say("HTTP/1.1 302 Found\r\nLocation: http://back/app/x\r\nContent-Length: 0\r\n");
-        talk.say("Set-Cookie: a=b; Domain=.back; Path=/app/y\r\n\r\n");
-        talk.head();
-    });
-    let server = start(
-        "",
-        &format!(
-            "location / {{ proxy_pass http://127.0.0.1:{port};
-                 proxy_redirect http://back/app/ /front/;
-                 proxy_cookie_domain back front.example; proxy_cookie_path /app/ /;
-                 proxy_cookie_flags a secure samesite=lax; absolute_redirect off; }}"
-        ),
-    );
-    let answer = server.get("/");
-    assert_eq!(answer.header("Location"), Some("/front/x"));
-    let cookie = "a=b; Domain=.front.example; Path=/y; Secure; SameSite=Lax";
-    assert_eq!(answer.header("Set-Cookie"), Some(cookie));
-}
-
-/// As in nginx, the rule that follows from `proxy_pass` is inherited like a written one.
-#[test]
-fn a_location_inside_inherits_the_default_rule_for_redirects() {
-    let behind = "http://127.0.0.1:%%PORT1%%";
-    let server = start(
-        &format!("server {{ listen 127.0.0.1:%%PORT1%%; return 302 {behind}/$arg_to; }}"),
-        &format!(
-            "absolute_redirect off;
-             location /a/ {{
-                 proxy_pass {behind}/outer/;
-                 if ($arg_if) {{ proxy_pass {behind}; }}
-                 location /a/b/ {{ proxy_pass {behind}/inner/; }}
-             }}
-             location /v/ {{
-                 proxy_pass $arg_url;
-                 location /v/b/ {{ proxy_pass {behind}; }}
-             }}"
-        ),
-    );
-    let kept = format!("http://127.0.0.1:{}/inner/x", server.port_at(1));
-    for (path, location) in [
-        ("/a/?to=outer/x", "/a/x"),
-        ("/a/b/?to=outer/x", "/a/x"),
-        ("/a/b/?to=inner/x", &*kept),
-        ("/a/?if=1&to=outer/x", "/a/x"),
-        ("/v/b/?to=x", "/x"),
-    ] {
-        assert_eq!(server.get(path).header("Location"), Some(location), "{path}");
-    }
 }
 
 #[test]
@@ -601,20 +448,4 @@ fn no_content_keeps_the_length_that_the_server_said() {
             assert_eq!((answer.status, answer.header("Content-Length")), (204, length), "{path}");
         }
     }
-}
-
-#[test]
-fn behind_a_redirect_the_log_still_names_the_server() {
-    let port = upstream(|talk| {
-        talk.head();
-        talk.say("HTTP/1.1 200 OK\r\nX-Accel-Redirect: /none\r\nContent-Length: 0\r\n\r\n");
-    });
-    let server = start(
-        "",
-        &format!("location /inside {{ proxy_pass http://127.0.0.1:{port}; }} location / {{ }}"),
-    );
-    assert_eq!(server.get("/inside").status, 404);
-    let asked = format!("\"GET /inside HTTP/1.1\", upstream: \"http://127.0.0.1:{port}/inside\"");
-    let missing = server.wait_line("none\" failed (2: ");
-    assert!(missing.contains(&asked), "{}", server.log());
 }
