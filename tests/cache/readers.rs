@@ -13,7 +13,8 @@ use rustix::process::Signal;
 use weir_testkit::fastcgi::{END, STDOUT, record};
 use weir_testkit::{Client, Dir, PATIENCE, Server, ask_until, listen, until};
 
-use super::{Mounted, WEIR, body, files};
+use super::disk::Mounted;
+use super::{WEIR, body, files};
 
 /// More than the buffers of a connection take of an answer that its client does not read.
 const LENGTH: usize = 16 << 20;
