@@ -11,8 +11,8 @@ use weir_zone::{Claimed, Row, Rows, Zone};
 
 use crate::changes::Changes;
 use crate::health::{Health, Record};
-use crate::seat::{Inflight, PeerState, PeerTimes};
-use crate::seats::PeerSet;
+use crate::peer_set::PeerSet;
+use crate::peer_state::{Inflight, PeerState, PeerTimes};
 
 /// Words of a row.
 pub const VALUES: usize = 17;
@@ -48,24 +48,24 @@ impl PeerSlots {
 
     /// Raises the generation after a change of weights, so that methods compute their tables again.
     /// The peers are the same, so the slots stay valid.
-    pub fn reweighed(&mut self, seats: &mut PeerSet) {
-        let named = self.generation == seats.generation;
-        seats.generation += 1;
+    pub fn reweighed(&mut self, peers: &mut PeerSet) {
+        let named = self.generation == peers.generation;
+        peers.generation += 1;
         if named {
-            self.generation = seats.generation;
+            self.generation = peers.generation;
         }
     }
 
     /// Computes the keys of the peers, if the list has changed.
-    fn name(&mut self, group: &str, seats: &PeerSet) {
-        if self.generation == seats.generation && self.of.len() == seats.list().len() {
+    fn name(&mut self, group: &str, peers: &PeerSet) {
+        if self.generation == peers.generation && self.of.len() == peers.list().len() {
             return;
         }
-        self.generation = seats.generation;
+        self.generation = peers.generation;
         self.of.clear();
         let mut seen = HashMap::new();
-        for seat in seats.list() {
-            let name = name(group, seat);
+        for state in peers.list() {
+            let name = name(group, state);
             // A server that is listed twice has two rows.
             let nth = seen.entry(name).or_insert(0u128);
             self.of.push(PeerSlot { name: name.wrapping_add(*nth), row: None });
@@ -90,48 +90,48 @@ impl<'z> Board<'z> {
     pub fn read(
         &mut self,
         group: &str,
-        seats: &mut PeerSet,
+        peers: &mut PeerSet,
         slots: &mut PeerSlots,
         only: Option<usize>,
         now: Instant,
     ) {
-        slots.name(group, seats);
+        slots.name(group, peers);
         let mut reweighed = false;
-        for (i, (seat, slot)) in seats.each_mut().iter_mut().zip(&mut slots.of).enumerate() {
+        for (i, (state, slot)) in peers.each_mut().iter_mut().zip(&mut slots.of).enumerate() {
             if only.is_none_or(|only| only == i) {
-                let before = seat.changes.weight;
-                self.read_one(seat, slot, now);
-                reweighed |= seat.changes.weight != before;
+                let before = state.changes.weight;
+                self.read_one(state, slot, now);
+                reweighed |= state.changes.weight != before;
             }
         }
         if reweighed {
-            slots.reweighed(seats);
+            slots.reweighed(peers);
         }
     }
 
-    fn read_one(&mut self, seat: &mut PeerState, slot: &mut PeerSlot, now: Instant) {
+    fn read_one(&mut self, state: &mut PeerState, slot: &mut PeerSlot, now: Instant) {
         if let Some(row) = slot.row.filter(|row| self.rows.is(*row, slot.name)) {
-            return self.load(seat, row, now);
+            return self.load(state, row, now);
         }
         let claimed = self.rows.claim(slot.name, self.zone.msec(now));
         slot.row = claimed.map(|claimed| match claimed {
             Claimed::Known(row) => {
-                self.load(seat, row, now);
+                self.load(state, row, now);
                 row
             }
             Claimed::New(row) => {
-                seat.conns = 0;
-                self.store(seat, row);
+                state.conns = 0;
+                self.store(state, row);
                 row
             }
         });
     }
 
     /// Writes the state of one peer, or of all.
-    pub fn write(&mut self, seats: &PeerSet, slots: &PeerSlots, only: Option<usize>) {
-        for (i, (seat, slot)) in seats.list().iter().zip(&slots.of).enumerate() {
+    pub fn write(&mut self, peers: &PeerSet, slots: &PeerSlots, only: Option<usize>) {
+        for (i, (state, slot)) in peers.list().iter().zip(&slots.of).enumerate() {
             if let Some(row) = slot.row.filter(|_| only.is_none_or(|only| only == i)) {
-                self.store(seat, row);
+                self.store(state, row);
             }
         }
     }
@@ -154,7 +154,7 @@ impl<'z> Board<'z> {
 
     /// Reads a row, with each value clamped to its range. A compromised process may write any
     /// words.
-    fn load(&self, seat: &mut PeerState, row: Row, now: Instant) {
+    fn load(&self, state: &mut PeerState, row: Row, now: Instant) {
         let word = |i| self.rows.value(row, i);
         let count = |word: u64| word.min(MOST) as u32;
         // A time in the future is invalid. The clock of another loop may be ahead by a turn.
@@ -162,47 +162,47 @@ impl<'z> Board<'z> {
         let instant =
             |i| Some(word(i)).filter(|w| (1..=latest).contains(w)).map(|w| self.zone.instant(w));
         let duration = |i| Duration::from_micros(word(i).min(MOST_MICROS));
-        seat.conns = count(self.rows.held(row));
-        seat.fails = count(word(0));
-        seat.current = (word(1) as i64).clamp(-MOST_OWED, MOST_OWED);
+        state.conns = count(self.rows.held(row));
+        state.fails = count(word(0));
+        state.current = (word(1) as i64).clamp(-MOST_OWED, MOST_OWED);
         // Another configuration may have written an effective weight above this peer's weight.
-        seat.changes = Changes::from_word(word(15));
-        seat.effective = (word(2) as i64).clamp(0, seat.weight().into());
-        seat.accessed = instant(3);
-        seat.checked = instant(4);
-        seat.risen = instant(5);
-        seat.times = PeerTimes { connect: duration(14), first: duration(6), last: duration(7) };
+        state.changes = Changes::from_word(word(15));
+        state.effective = (word(2) as i64).clamp(0, state.weight().into());
+        state.accessed = instant(3);
+        state.checked = instant(4);
+        state.risen = instant(5);
+        state.times = PeerTimes { connect: duration(14), first: duration(6), last: duration(7) };
         let against = count(word(9));
         let health = Health::from_word(word(8));
-        seat.health = Record { health, against, asked: instant(16) };
+        state.health = Record { health, against, asked: instant(16) };
         // A process that was killed did not subtract its requests in flight. The zone subtracts its
         // connections, which bound them.
-        let count = count(word(10)).min(seat.conns);
+        let count = count(word(10)).min(state.conns);
         let (sum, since, average) = (duration(11), instant(12), duration(13));
-        seat.inflight = Inflight { count, sum, since, average };
+        state.inflight = Inflight { count, sum, since, average };
     }
 
-    fn store(&mut self, seat: &PeerState, row: Row) {
+    fn store(&mut self, state: &PeerState, row: Row) {
         let msec = |at: Option<Instant>| at.map_or(0, |at| self.zone.msec(at));
         let micros = |d: Duration| d.as_micros() as u64;
         let values: [u64; VALUES] = [
-            seat.fails.into(),
-            seat.current as u64,
-            seat.effective as u64,
-            msec(seat.accessed),
-            msec(seat.checked),
-            msec(seat.risen),
-            micros(seat.times.first),
-            micros(seat.times.last),
-            seat.health.health.to_word(),
-            seat.health.against.into(),
-            seat.inflight.count.into(),
-            micros(seat.inflight.sum),
-            msec(seat.inflight.since),
-            micros(seat.inflight.average),
-            micros(seat.times.connect),
-            seat.changes.to_word(),
-            msec(seat.health.asked),
+            state.fails.into(),
+            state.current as u64,
+            state.effective as u64,
+            msec(state.accessed),
+            msec(state.checked),
+            msec(state.risen),
+            micros(state.times.first),
+            micros(state.times.last),
+            state.health.health.to_word(),
+            state.health.against.into(),
+            state.inflight.count.into(),
+            micros(state.inflight.sum),
+            msec(state.inflight.since),
+            micros(state.inflight.average),
+            micros(state.times.connect),
+            state.changes.to_word(),
+            msec(state.health.asked),
         ];
         for (i, value) in values.into_iter().enumerate() {
             self.rows.set_value(row, i, value);
@@ -211,10 +211,10 @@ impl<'z> Board<'z> {
 }
 
 /// The key of a peer in the zone.
-fn name(group: &str, seat: &PeerState) -> u128 {
+fn name(group: &str, state: &PeerState) -> u128 {
     // The hash must be the same in every process, so it has no random keys.
     let hash = BuildHasherDefault::<DefaultHasher>::default();
-    let peer = &seat.peer;
+    let peer = &state.peer;
     let all = (group, &peer.server, &peer.name, peer.options.backup);
     u128::from(hash.hash_one((0u8, &all))) << 64 | u128::from(hash.hash_one((1u8, &all)))
 }

@@ -17,7 +17,7 @@ use weir_metrics::{MetricTable, MetricValue, MetricsPage, PEER_AVAILABILITY, PEE
 
 use crate::changes::Duty;
 use crate::health::Health;
-use crate::seat::PeerState;
+use crate::peer_state::PeerState;
 use crate::{Ended, Failure, Group, Peer};
 
 /// With more servers than this, status pages show sums for each group, unless they are asked for
@@ -113,11 +113,11 @@ fn name(group: &Group, peer: &Peer) -> String {
 }
 
 /// The state of a server, from its last attempt, however long ago that was.
-fn state(seat: &PeerState, outcomes: &Outcomes) -> &'static str {
-    match seat.duty() {
+fn state_word(state: &PeerState, outcomes: &Outcomes) -> &'static str {
+    match state.duty() {
         Duty::Down => "down",
         Duty::Drain => "draining",
-        Duty::Up if seat.health.health == Health::Unhealthy || outcomes.is_failing() => "failing",
+        Duty::Up if state.health.health == Health::Unhealthy || outcomes.is_failing() => "failing",
         Duty::Up if outcomes.success.is_none() => "untried",
         Duty::Up => "up",
     }
@@ -232,22 +232,22 @@ pub fn outcomes(
     (all, kind): (&AllCounted, SubjectKind),
     now: Instant,
 ) -> Vec<ServerOutcome> {
-    let of = |group: &Arc<Group>, seat: PeerState| {
-        let outcomes = all.of(kind, &name(group, &seat.peer)).outcomes;
+    let of = |group: &Arc<Group>, state: PeerState| {
+        let outcomes = all.of(kind, &name(group, &state.peer)).outcomes;
         let failure = outcomes.failure.filter(|_| outcomes.is_failing());
         ServerOutcome {
             group: group.name.clone(),
-            server: seat.peer.name.clone(),
-            is_out: seat.duty() != Duty::Up,
+            server: state.peer.name.clone(),
+            is_out: state.duty() != Duty::Up,
             outcomes,
             failure: failure.map(|(_, reason)| FailureReason(reason)),
-            is_unhealthy: seat.health.health == Health::Unhealthy,
+            is_unhealthy: state.health.health == Health::Unhealthy,
         }
     };
-    let seats = |group: &Arc<Group>| -> Vec<ServerOutcome> {
-        group.seats_unless_held(now).into_iter().map(|seat| of(group, seat)).collect()
+    let outcomes = |group: &Arc<Group>| -> Vec<ServerOutcome> {
+        group.states_unless_held(now).into_iter().map(|state| of(group, state)).collect()
     };
-    groups.iter().flat_map(seats).collect()
+    groups.iter().flat_map(outcomes).collect()
 }
 
 /// The columns of a row.
@@ -317,10 +317,10 @@ impl<'g, I: Iterator<Item = &'g Arc<Group>>> ServerRows<'g, I> {
     /// Handles one server, or the beginning or end of a group. False at the end of the page.
     fn step(&mut self, page: &mut MetricsPage) -> bool {
         let (all, kind) = self.counted;
-        let Some((group, seats, sum)) = &mut self.left else {
+        let Some((group, states, sum)) = &mut self.left else {
             if let Some(group) = self.groups.next() {
-                let seats = group.seats(self.now).into_iter();
-                self.left = Some((group, seats, GroupSum::default()));
+                let states = group.states(self.now).into_iter();
+                self.left = Some((group, states, GroupSum::default()));
                 return true;
             }
             if let Some(counted) = all.others(kind) {
@@ -328,7 +328,7 @@ impl<'g, I: Iterator<Item = &'g Arc<Group>>> ServerRows<'g, I> {
             }
             return false;
         };
-        let Some(seat) = seats.next() else {
+        let Some(state) = states.next() else {
             if self.detail == ServerDetail::Sums {
                 let labels = vec![group.name.clone(), ALL.to_owned()];
                 page.add(self.table, labels, std::mem::take(sum).values(self.values));
@@ -336,22 +336,27 @@ impl<'g, I: Iterator<Item = &'g Arc<Group>>> ServerRows<'g, I> {
             self.left = None;
             return true;
         };
-        let counted = all.get(kind, &name(group, &seat.peer));
+        let counted = all.get(kind, &name(group, &state.peer));
         match self.detail {
             ServerDetail::Each => {
-                let labels = vec![group.name.clone(), seat.peer.name.clone()];
+                let labels = vec![group.name.clone(), state.peer.name.clone()];
                 let counted = counted.cloned().unwrap_or_default();
-                page.add(self.table, labels, each(&seat, counted, self.values, self.now));
+                page.add(self.table, labels, each(&state, counted, self.values, self.now));
             }
-            ServerDetail::Sums => sum.add(&seat, counted, self.now),
+            ServerDetail::Sums => sum.add(&state, counted, self.now),
         }
         true
     }
 }
 
 /// The columns of a server's row.
-fn each(seat: &PeerState, counted: Counted, values: fn(Counted) -> Values, now: Instant) -> Values {
-    let (peer, outcomes) = (&seat.peer, counted.outcomes);
+fn each(
+    state: &PeerState,
+    counted: Counted,
+    values: fn(Counted) -> Values,
+    now: Instant,
+) -> Values {
+    let (peer, outcomes) = (&state.peer, counted.outcomes);
     let mut values = values(counted);
     let secs = |at: Option<u64>| match at {
         Some(at) => MetricValue::Number(at / 1000),
@@ -362,9 +367,9 @@ fn each(seat: &PeerState, counted: Counted, values: fn(Counted) -> Values, now: 
     values.extend([
         ("name", MetricValue::Word(peer.server.clone())),
         ("backup", MetricValue::Json(peer.options.backup.to_string())),
-        ("weight", MetricValue::Number(seat.weight().into())),
-        ("state", MetricValue::Word(state(seat, &outcomes).to_owned())),
-        ("availability", MetricValue::Word(seat.state(now).to_owned())),
+        ("weight", MetricValue::Number(state.weight().into())),
+        ("state", MetricValue::Word(state_word(state, &outcomes).to_owned())),
+        ("availability", MetricValue::Word(state.availability(now).to_owned())),
         ("last_success", secs(outcomes.success)),
         ("last_failure", secs(outcomes.failure.map(|(at, _)| at))),
         ("failure", reason),
@@ -375,14 +380,14 @@ fn each(seat: &PeerState, counted: Counted, values: fn(Counted) -> Values, now: 
 }
 
 impl GroupSum {
-    fn add(&mut self, seat: &PeerState, counted: Option<&Counted>, now: Instant) {
+    fn add(&mut self, state: &PeerState, counted: Option<&Counted>, now: Instant) {
         let outcomes = counted.map(|counted| counted.outcomes).unwrap_or_default();
         if let Some(counted) = counted {
             self.counted.add(counted);
         }
-        self.weight += u64::from(seat.weight());
-        count(&mut self.states, PEER_STATES, state(seat, &outcomes));
-        count(&mut self.availabilities, PEER_AVAILABILITY, seat.state(now));
+        self.weight += u64::from(state.weight());
+        count(&mut self.states, PEER_STATES, state_word(state, &outcomes));
+        count(&mut self.availabilities, PEER_AVAILABILITY, state.availability(now));
     }
 
     /// The columns of the row of sums. In place of a state, it has the number of servers in each

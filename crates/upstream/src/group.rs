@@ -11,10 +11,10 @@ use crate::board::{Board, PeerSlot, PeerSlots};
 use crate::changes::{Changes, Duty};
 use crate::health::{CheckResult, Health, Thresholds};
 use crate::peer::{Peer, PeerAddress, PeerOptions};
+use crate::peer_set::{PeerSet, Tried};
+use crate::peer_state::{PeerState, PeerTimes};
 use crate::queue::Queue;
 use crate::retry::Failure;
-use crate::seat::{PeerState, PeerTimes};
-use crate::seats::{PeerSet, Tried};
 
 /// The primary and backup peers, and the method that chooses among them.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ struct Tables {
 
 #[derive(Debug)]
 struct Tier {
-    seats: PeerSet,
+    peers: PeerSet,
     slots: PeerSlots,
 }
 
@@ -128,9 +128,9 @@ impl Group {
         seed: u64,
     ) -> Group {
         let (backup, usual): (Vec<_>, Vec<_>) = peers.into_iter().partition(|p| p.options.backup);
-        let tier = |peers| Tier { seats: PeerSet::new(peers, seed), slots: PeerSlots::default() };
+        let tier = |peers| Tier { peers: PeerSet::new(peers, seed), slots: PeerSlots::default() };
         let (usual, backup) = (tier(usual), tier(backup));
-        balance.prepare(&usual.seats);
+        balance.prepare(&usual.peers);
         Group {
             name: name.into(),
             queue: Queue::default(),
@@ -159,8 +159,8 @@ impl Group {
     #[must_use]
     pub fn binding(self) -> Group {
         let mut tables = self.lock();
-        tables.usual.seats.bind();
-        tables.backup.seats.bind();
+        tables.usual.peers.bind();
+        tables.backup.peers.bind();
         drop(tables);
         self
     }
@@ -171,19 +171,19 @@ impl Group {
     /// How many peers a request may try.
     pub fn tries(&self) -> u32 {
         let tables = self.lock();
-        tables.usual.seats.tries() + tables.backup.seats.tries()
+        tables.usual.peers.tries() + tables.backup.peers.tries()
     }
 
     /// Whether the group has no peers.
     pub fn is_empty(&self) -> bool {
         let tables = self.lock();
-        tables.usual.seats.list().is_empty() && tables.backup.seats.list().is_empty()
+        tables.usual.peers.list().is_empty() && tables.backup.peers.list().is_empty()
     }
 
     /// Chooses a peer that this request has not tried. `None` if none is available.
     pub fn pick(&self, choice: &mut Choice, now: Instant) -> Option<Picked> {
         let mut tables = self.lock();
-        let generation = tables.usual.seats.generation;
+        let generation = tables.usual.peers.generation;
         if choice.generation != generation {
             // The list has changed, so the indices in `tried` stand for other peers.
             choice.tried.clear();
@@ -203,12 +203,12 @@ impl Group {
             return;
         }
         let counted = std::mem::take(&mut picked.counted);
-        self.with_seat(picked, GivenBack(false), now, |seat, _| {
+        self.with_state(picked, GivenBack(false), now, |state, _| {
             let mut times = PeerTimes::default();
             *times.of_mut(moment) = Some(elapsed);
-            seat.timed(times);
+            state.timed(times);
             if counted {
-                seat.inflight.remove(elapsed, now);
+                state.inflight.remove(elapsed, now);
             }
         });
     }
@@ -217,31 +217,31 @@ impl Group {
     /// session lasts.
     pub fn connected(&self, picked: &mut Picked, now: Instant) {
         if std::mem::take(&mut picked.on_trial) {
-            self.with_seat(picked, GivenBack(false), now, |seat, _| seat.served(now));
+            self.with_state(picked, GivenBack(false), now, |state, _| state.served(now));
             self.queue.wake_first();
         }
     }
 
     /// Returns a peer with the outcome of the attempt. True if a failure made the peer unavailable.
     pub fn ended(&self, picked: &Picked, how: Ended, now: Instant) -> bool {
-        let failed = self.with_seat(picked, GivenBack(true), now, |seat, single| {
-            seat.conns = seat.conns.saturating_sub(1);
+        let failed = self.with_state(picked, GivenBack(true), now, |state, single| {
+            state.conns = state.conns.saturating_sub(1);
             if picked.counted {
-                seat.inflight.remove(now.saturating_duration_since(picked.since), now);
+                state.inflight.remove(now.saturating_duration_since(picked.since), now);
             }
             if single {
-                seat.fails = 0;
+                state.fails = 0;
             }
             match how {
-                Ended::Failed if !single => return seat.failed(now),
+                Ended::Failed if !single => return state.failed(now),
                 Ended::Failed | Ended::Next => {}
-                Ended::Elsewhere => seat.served(now),
+                Ended::Elsewhere => state.served(now),
                 Ended::Well(mut times) => {
-                    seat.served(now);
+                    state.served(now);
                     if let Some(moment) = self.inflight_until {
                         *times.of_mut(moment) = None;
                     }
-                    seat.timed(times);
+                    state.timed(times);
                 }
             }
             false
@@ -252,7 +252,7 @@ impl Group {
 
     /// Changes the state of a chosen peer, if the group still has the peer. `change` also gets
     /// whether it is the group's only peer.
-    fn with_seat<T>(
+    fn with_state<T>(
         &self,
         picked: &Picked,
         GivenBack(done): GivenBack,
@@ -262,14 +262,14 @@ impl Group {
         let mut tables = self.lock();
         let single = tables.is_single();
         let tier = if picked.backup { &mut tables.backup } else { &mut tables.usual };
-        let at = match tier.seats.generation == picked.generation {
+        let at = match tier.peers.generation == picked.generation {
             true => Some(picked.at),
-            false => tier.seats.list().iter().position(|s| *s.peer == *picked.peer),
+            false => tier.peers.list().iter().position(|s| *s.peer == *picked.peer),
         };
         let mut board = self.board();
         let changed = at.and_then(|at| {
             tier.read(&mut board, &self.name, Some(at), now);
-            let changed = tier.seats.change(at, now, |seat| change(seat, single))?;
+            let changed = tier.peers.change(at, now, |state| change(state, single))?;
             tier.write(&mut board, Some(at));
             Some(changed)
         });
@@ -289,36 +289,36 @@ impl Group {
     pub fn replace(&self, peers: Vec<Arc<Peer>>) {
         let (backup, usual): (Vec<_>, Vec<_>) = peers.into_iter().partition(|p| p.options.backup);
         let mut tables = self.lock();
-        tables.usual.seats.replace(usual);
-        tables.backup.seats.replace(backup);
+        tables.usual.peers.replace(usual);
+        tables.backup.peers.replace(backup);
         let Tables { usual, balance, .. } = &mut *tables;
-        balance.prepare(&usual.seats);
+        balance.prepare(&usual.peers);
         drop(tables);
         self.queue.wake_first();
     }
 
     /// The present state of all peers, the backups last.
-    pub fn seats(&self, now: Instant) -> Vec<PeerState> {
+    pub fn states(&self, now: Instant) -> Vec<PeerState> {
         let mut tables = self.lock();
         tables.read(&mut self.board(), &self.name, now);
-        let all = tables.usual.seats.list().iter().chain(tables.backup.seats.list());
+        let all = tables.usual.peers.list().iter().chain(tables.backup.peers.list());
         all.cloned().collect()
     }
 
     /// The number of peers.
     pub fn servers(&self) -> usize {
         let tables = self.lock();
-        tables.usual.seats.list().len() + tables.backup.seats.list().len()
+        tables.usual.peers.list().len() + tables.backup.peers.list().len()
     }
 
-    /// As [`Group::seats`], but never waits. If another process holds the zone's lock, it returns
+    /// As [`Group::states`], but never waits. If another process holds the zone's lock, it returns
     /// the state that this process knows.
-    pub fn seats_unless_held(&self, now: Instant) -> Vec<PeerState> {
+    pub fn states_unless_held(&self, now: Instant) -> Vec<PeerState> {
         let mut tables = self.lock();
         if !self.zone.as_ref().and_then(ZoneRef::get).is_some_and(Zone::is_held) {
             tables.read(&mut self.board(), &self.name, now);
         }
-        let all = tables.usual.seats.list().iter().chain(tables.backup.seats.list());
+        let all = tables.usual.peers.list().iter().chain(tables.backup.peers.list());
         all.cloned().collect()
     }
 
@@ -334,10 +334,10 @@ impl Group {
         let mut board = self.board();
         tables.read(&mut board, &self.name, now);
         let Tables { usual, backup, .. } = &mut *tables;
-        for Tier { seats, slots } in [usual, backup] {
-            let wanted = seats.each_mut().iter_mut().filter(|seat| which(seat));
-            wanted.for_each(|seat| seat.change(change, now));
-            slots.reweighed(seats);
+        for Tier { peers, slots } in [usual, backup] {
+            let wanted = peers.each_mut().iter_mut().filter(|state| which(state));
+            wanted.for_each(|state| state.change(change, now));
+            slots.reweighed(peers);
         }
         tables.write(&mut board, None, now);
         drop(board);
@@ -349,7 +349,7 @@ impl Group {
     pub fn peers(&self, now: Instant) -> Vec<(Arc<Peer>, Health)> {
         let mut tables = self.lock();
         tables.read(&mut self.board(), &self.name, now);
-        let all = tables.usual.seats.list().iter().chain(tables.backup.seats.list());
+        let all = tables.usual.peers.list().iter().chain(tables.backup.peers.list());
         let up = all.filter(|s| s.duty() != Duty::Down);
         up.map(|s| (s.peer.clone(), s.health.health)).collect()
     }
@@ -368,13 +368,13 @@ impl Group {
             let mut tables = self.lock();
             let mut board = self.board();
             let tier = if peer.options.backup { &mut tables.backup } else { &mut tables.usual };
-            for at in 0..tier.seats.list().len() {
-                if tier.seats.list().get(at).is_none_or(|seat| *seat.peer != *peer) {
+            for at in 0..tier.peers.list().len() {
+                if tier.peers.list().get(at).is_none_or(|state| *state.peer != *peer) {
                     continue;
                 }
                 tier.read(&mut board, &self.name, Some(at), now);
-                let found = tier.seats.change(at, now, |seat| {
-                    seat.checked(verdict, by, now).then_some(seat.health.health)
+                let found = tier.peers.change(at, now, |state| {
+                    state.checked(verdict, by, now).then_some(state.health.health)
                 });
                 changed = found.flatten().or(changed);
                 tier.write(&mut board, Some(at));
@@ -393,7 +393,7 @@ impl Group {
         tables.read(&mut board, &self.name, now);
         let Tables { usual, backup, .. } = &mut *tables;
         for tier in [usual, backup] {
-            tier.seats.each_mut().iter_mut().for_each(|seat| seat.require_check(Some(now)));
+            tier.peers.each_mut().iter_mut().for_each(|state| state.require_check(Some(now)));
         }
         tables.write(&mut board, None, now);
     }
@@ -401,8 +401,8 @@ impl Group {
     /// Bars peers until they pass a health check. State in a zone overrides this when it is read.
     pub fn require_check(&self) {
         let mut tables = self.lock();
-        tables.usual.seats.require_check();
-        tables.backup.seats.require_check();
+        tables.usual.peers.require_check();
+        tables.backup.peers.require_check();
     }
 
     /// Whether a zone has the state of the peers.
@@ -418,7 +418,7 @@ impl Group {
     /// Whether primary peers are chosen by a rotation.
     #[cfg(test)]
     pub fn rotates(&self) -> bool {
-        self.lock().usual.seats.rotates()
+        self.lock().usual.peers.rotates()
     }
 
     fn board(&self) -> Option<Board<'_>> {
@@ -435,7 +435,7 @@ impl Tables {
     /// Whether the group has one peer. Failures never make it unavailable, since no other peer
     /// could serve instead.
     fn is_single(&self) -> bool {
-        self.usual.seats.list().len() == 1 && self.backup.seats.list().is_empty()
+        self.usual.peers.list().len() == 1 && self.backup.peers.list().is_empty()
     }
 
     /// The index of the chosen peer, and whether it is a backup.
@@ -445,16 +445,16 @@ impl Tables {
         if !choice.backup {
             let at = match usual.bound(choice, now) {
                 Some(at) => {
-                    balance.out_of_turn(&mut usual.seats, at, choice, now);
+                    balance.out_of_turn(&mut usual.peers, at, choice, now);
                     Some(at)
                 }
-                None if single => only_peer(&usual.seats),
-                None => balance.pick(&mut usual.seats, choice, now),
+                None if single => only_peer(&usual.peers),
+                None => balance.pick(&mut usual.peers, choice, now),
             };
             if let Some(at) = at {
                 return Some((at, false));
             }
-            if backup.seats.list().is_empty() {
+            if backup.peers.list().is_empty() {
                 return None;
             }
             choice.backup = true;
@@ -462,7 +462,7 @@ impl Tables {
         }
         let at = match backup.bound(choice, now) {
             Some(at) => at,
-            None => backup.seats.turn(&choice.tried, now)?,
+            None => backup.peers.turn(&choice.tried, now)?,
         };
         Some((at, true))
     }
@@ -477,15 +477,15 @@ impl Tables {
         let single = self.is_single();
         let tier = if backup { &mut self.backup } else { &mut self.usual };
         let balance = &mut self.balance;
-        let (counted, peer, on_trial) = tier.seats.change(at, now, |seat| {
-            seat.chosen(now);
-            let counted = !single && balance.chosen(seat, now);
-            (counted, seat.peer.clone(), seat.fails > 0)
+        let (counted, peer, on_trial) = tier.peers.change(at, now, |state| {
+            state.chosen(now);
+            let counted = !single && balance.chosen(state, now);
+            (counted, state.peer.clone(), state.fails > 0)
         })?;
         if !single {
             choice.tried.insert(at);
         }
-        let (generation, slot) = (tier.seats.generation, tier.slots.get(at));
+        let (generation, slot) = (tier.peers.generation, tier.slots.get(at));
         Some(Picked { peer, at, backup, generation, slot, counted, on_trial, since: now })
     }
 
@@ -507,7 +507,7 @@ impl Tier {
     fn bound(&self, choice: &Choice, now: Instant) -> Option<usize> {
         match choice.bound.is_empty() {
             true => None,
-            false => self.seats.bound_to(&choice.bound, &choice.tried, now),
+            false => self.peers.bound_to(&choice.bound, &choice.tried, now),
         }
     }
 
@@ -520,18 +520,18 @@ impl Tier {
         now: Instant,
     ) {
         if let Some(board) = board {
-            board.read(group, &mut self.seats, &mut self.slots, only, now);
+            board.read(group, &mut self.peers, &mut self.slots, only, now);
         }
     }
 
     fn write(&self, board: &mut Option<Board<'_>>, only: Option<usize>) {
         if let Some(board) = board {
-            board.write(&self.seats, &self.slots, only);
+            board.write(&self.peers, &self.slots, only);
         }
     }
 }
 
-fn only_peer(seats: &PeerSet) -> Option<usize> {
+fn only_peer(peers: &PeerSet) -> Option<usize> {
     let usable = |s: &&PeerState| s.duty() == Duty::Up && !s.is_full() && s.health.health.allows();
-    seats.list().first().filter(usable).map(|_| 0)
+    peers.list().first().filter(usable).map(|_| 0)
 }

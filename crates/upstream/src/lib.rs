@@ -19,14 +19,14 @@ pub mod framing;
 mod group;
 pub mod health;
 mod peer;
+mod peer_set;
+mod peer_state;
 mod pool;
 mod queue;
 mod rate;
 pub mod reply;
 mod retry;
 mod rotation;
-mod seat;
-mod seats;
 pub mod tunnel;
 
 #[cfg(test)]
@@ -36,12 +36,12 @@ pub use changes::{Changes, Duty, MOST_WEIGHT};
 pub use group::{Choice, Ended, Group, Picked};
 pub use health::{CheckResult, Health, Record, Thresholds};
 pub use peer::{Peer, PeerAddress, PeerOptions};
+pub use peer_set::{PeerSet, Tried};
+pub use peer_state::{Inflight, PeerState, PeerTimes};
 pub use pool::{Connection, Limits, Pool, SharedPool, Tag, close_idle};
 pub use queue::Queue;
 pub use rate::Rate;
 pub use retry::{Failure, Failures, Retry, Sent};
-pub use seat::{Inflight, PeerState, PeerTimes};
-pub use seats::{PeerSet, Tried};
 
 /// How many peers fit into a zone of `bytes` bytes.
 pub fn peers_in_zone(bytes: u64) -> usize {

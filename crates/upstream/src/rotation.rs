@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::time::Instant;
 
-use crate::seat::{PeerState, UNIT};
+use crate::peer_state::{PeerState, UNIT};
 
 /// A round-robin order that repeats itself.
 #[derive(Debug, Clone)]
@@ -26,11 +26,11 @@ impl Rotation {
     /// order does not repeat itself yet.
     pub fn of(list: &[PeerState], now: Instant) -> Option<Rotation> {
         let weight = list.first()?.weight();
-        if !list.iter().all(|seat| seat.weight() == weight && seat.is_steady(now)) {
+        if !list.iter().all(|state| state.weight() == weight && state.is_steady(now)) {
             return None;
         }
         let pull = i64::from(weight) * UNIT;
-        let owed = |i: &u32| list.get(*i as usize).map_or(0, |seat| seat.current);
+        let owed = |i: &u32| list.get(*i as usize).map_or(0, |state| state.current);
         let mut order: Vec<u32> = (0..list.len() as u32).collect();
         // The sort is stable: of equal current weights, the first in the list comes first.
         order.sort_by_key(|i| Reverse(owed(i)));
@@ -56,10 +56,10 @@ impl Rotation {
     /// Writes the current weights that the choices so far have led to.
     pub fn settle(&self, list: &mut [PeerState]) {
         let (got, whole) = (self.taken as i64 * self.pull, self.order.len() as i64 * self.pull);
-        list.iter_mut().for_each(|seat| seat.current += got);
+        list.iter_mut().for_each(|state| state.current += got);
         for i in self.order.iter().take(self.taken) {
-            if let Some(seat) = list.get_mut(*i as usize) {
-                seat.current -= whole;
+            if let Some(state) = list.get_mut(*i as usize) {
+                state.current -= whole;
             }
         }
     }

@@ -7,7 +7,7 @@ use crc32fast::Hasher;
 
 use super::{Balance, HASH_TRIES};
 use crate::group::Choice;
-use crate::seats::PeerSet;
+use crate::peer_set::PeerSet;
 
 /// Points on the ring for each unit of weight.
 const POINTS: u32 = 160;
@@ -27,14 +27,14 @@ struct Point {
 }
 
 impl Balance for Consistent {
-    fn prepare(&mut self, seats: &PeerSet) {
-        self.build(seats);
+    fn prepare(&mut self, peers: &PeerSet) {
+        self.build(peers);
     }
 
-    fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
+    fn pick(&mut self, peers: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
         // Weights may have changed since the ring was built.
-        if self.generation != seats.generation {
-            self.build(seats);
+        if self.generation != peers.generation {
+            self.build(peers);
         }
         if choice.refused == 0 {
             let hash = crc32fast::hash(&choice.key);
@@ -44,22 +44,22 @@ impl Balance for Consistent {
             choice.hash %= self.points.len() as u64;
             let point = self.points.get(choice.hash as usize)?;
             let server = self.servers.get(point.server as usize)?;
-            let found = seats.smooth(&choice.tried, now, |s| s.peer.server == *server);
+            let found = peers.smooth(&choice.tried, now, |s| s.peer.server == *server);
             if found.is_some() {
                 return found;
             }
             choice.hash += 1;
             choice.refused += 1;
         }
-        seats.turn(&choice.tried, now)
+        peers.turn(&choice.tried, now)
     }
 }
 
 impl Consistent {
-    fn build(&mut self, seats: &PeerSet) {
-        *self = Consistent { generation: seats.generation, ..Consistent::default() };
-        for seat in seats.list() {
-            let server = &seat.peer.server;
+    fn build(&mut self, peers: &PeerSet) {
+        *self = Consistent { generation: peers.generation, ..Consistent::default() };
+        for state in peers.list() {
+            let server = &state.peer.server;
             if self.servers.contains(server) {
                 continue;
             }
@@ -67,7 +67,7 @@ impl Consistent {
             self.servers.push(server.clone());
             let base = base(server);
             let mut previous = 0u32;
-            for _ in 0..seat.weight().saturating_mul(POINTS) {
+            for _ in 0..state.weight().saturating_mul(POINTS) {
                 let mut crc = base.clone();
                 crc.update(&previous.to_le_bytes());
                 previous = crc.finalize();

@@ -6,15 +6,15 @@ use crc32fast::Hasher;
 
 use super::{Balance, HASH_TRIES};
 use crate::group::Choice;
-use crate::seats::PeerSet;
+use crate::peer_set::PeerSet;
 
 /// `hash KEY`
 #[derive(Debug, Default)]
 pub struct Hash;
 
 impl Balance for Hash {
-    fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
-        let usable = !choice.key.is_empty() && seats.list().len() > 1 && seats.total_weight() > 0;
+    fn pick(&mut self, peers: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
+        let usable = !choice.key.is_empty() && peers.list().len() > 1 && peers.total_weight() > 0;
         while usable && choice.refused <= HASH_TRIES {
             let mut crc = Hasher::new();
             if choice.rehashed > 0 {
@@ -23,12 +23,12 @@ impl Balance for Hash {
             crc.update(&choice.key);
             choice.hash += u64::from(crc.finalize() >> 16 & 0x7fff);
             choice.rehashed += 1;
-            let at = seats.at_weight(choice.hash % seats.total_weight());
-            if seats.is_free(at, &choice.tried, now) {
+            let at = peers.at_weight(choice.hash % peers.total_weight());
+            if peers.is_free(at, &choice.tried, now) {
                 return Some(at);
             }
             choice.refused += 1;
         }
-        seats.turn(&choice.tried, now)
+        peers.turn(&choice.tried, now)
     }
 }

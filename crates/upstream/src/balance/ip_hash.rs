@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::{Balance, HASH_TRIES};
 use crate::group::Choice;
-use crate::seats::PeerSet;
+use crate::peer_set::PeerSet;
 
 /// The method. [`Choice::key`] is the client's address.
 #[derive(Debug, Default)]
@@ -16,21 +16,21 @@ const FACTOR: u64 = 113;
 const MODULUS: u64 = 6271;
 
 impl Balance for IpHash {
-    fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
+    fn pick(&mut self, peers: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
         if choice.rehashed == 0 {
             choice.hash = START;
         }
-        while choice.refused <= HASH_TRIES && seats.list().len() > 1 && seats.total_weight() > 0 {
+        while choice.refused <= HASH_TRIES && peers.list().len() > 1 && peers.total_weight() > 0 {
             for byte in &choice.key {
                 choice.hash = (choice.hash * FACTOR + u64::from(*byte)) % MODULUS;
             }
-            let at = seats.at_weight(choice.hash % seats.total_weight());
+            let at = peers.at_weight(choice.hash % peers.total_weight());
             choice.rehashed += 1;
-            if seats.is_free(at, &choice.tried, now) {
+            if peers.is_free(at, &choice.tried, now) {
                 return Some(at);
             }
             choice.refused += 1;
         }
-        seats.turn(&choice.tried, now)
+        peers.turn(&choice.tried, now)
     }
 }

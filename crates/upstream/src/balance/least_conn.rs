@@ -5,28 +5,28 @@ use std::time::Instant;
 
 use super::Balance;
 use crate::group::Choice;
-use crate::seat::PeerState;
-use crate::seats::PeerSet;
+use crate::peer_set::PeerSet;
+use crate::peer_state::PeerState;
 
 /// The method.
 #[derive(Debug, Default)]
 pub struct LeastConn;
 
 impl Balance for LeastConn {
-    fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
+    fn pick(&mut self, peers: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
         let mut best: Option<&PeerState> = None;
-        for i in 0..seats.list().len() {
-            if !seats.is_free(i, &choice.tried, now) {
+        for i in 0..peers.list().len() {
+            if !peers.is_free(i, &choice.tried, now) {
                 continue;
             }
-            let seat = seats.list().get(i)?;
-            if best.is_none_or(|b| less(seat, b, now)) {
-                best = Some(seat);
+            let state = peers.list().get(i)?;
+            if best.is_none_or(|b| less(state, b, now)) {
+                best = Some(state);
             }
         }
         let (conns, share) = best.map(|b| (b.conns, b.share(now)))?;
         let equal = move |s: &PeerState| product(s.conns, share) == product(conns, s.share(now));
-        seats.smooth(&choice.tried, now, equal)
+        peers.smooth(&choice.tried, now, equal)
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use super::Balance;
 use crate::group::Choice;
-use crate::seat::{PeerState, UNIT};
-use crate::seats::PeerSet;
+use crate::peer_set::PeerSet;
+use crate::peer_state::{PeerState, UNIT};
 
 /// The time that `least_time` compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,30 +31,30 @@ pub struct LeastTime {
 
 impl LeastTime {
     /// The expected wait: average time, multiplied by the connections including the new one.
-    fn cost(&self, seat: &PeerState, now: Instant) -> u128 {
-        let mut time = faded(seat.times.of(self.measure).as_millis(), seat, now);
-        if self.inflight && seat.inflight.count > 0 {
-            time = time.max(seat.inflight.average.as_millis());
+    fn cost(&self, state: &PeerState, now: Instant) -> u128 {
+        let mut time = faded(state.times.of(self.measure).as_millis(), state, now);
+        if self.inflight && state.inflight.count > 0 {
+            time = time.max(state.inflight.average.as_millis());
         }
-        clustered(time) * u128::from(seat.conns + 1)
+        clustered(time) * u128::from(state.conns + 1)
     }
 
     /// Whether `a` is expected to answer before `b`.
     pub fn sooner(&self, a: &PeerState, b: &PeerState, now: Instant) -> bool {
-        let cost = |seat, of: &PeerState| self.cost(seat, now) * u128::from(of.share(now));
+        let cost = |state, of: &PeerState| self.cost(state, now) * u128::from(of.share(now));
         cost(a, b) < cost(b, a)
     }
 
-    fn per_share(&self, seat: &PeerState, now: Instant) -> u128 {
-        self.cost(seat, now) * 1000 * UNIT as u128 / u128::from(seat.share(now))
+    fn per_share(&self, state: &PeerState, now: Instant) -> u128 {
+        self.cost(state, now) * 1000 * UNIT as u128 / u128::from(state.share(now))
     }
 }
 
 /// The average time, halved for each `fail_timeout` without a choice of the peer. So a slow peer
 /// gets requests again.
-fn faded(time: u128, seat: &PeerState, now: Instant) -> u128 {
-    let patience = seat.peer.options.fail_timeout.as_secs();
-    let idle = seat.checked.map_or(0, |at| now.saturating_duration_since(at).as_secs());
+fn faded(time: u128, state: &PeerState, now: Instant) -> u128 {
+    let patience = state.peer.options.fail_timeout.as_secs();
+    let idle = state.checked.map_or(0, |at| now.saturating_duration_since(at).as_secs());
     match idle > patience {
         true => time >> (idle / (patience + 1)).min(127),
         false => time,
@@ -68,27 +68,27 @@ fn clustered(time: u128) -> u128 {
 }
 
 impl Balance for LeastTime {
-    fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
+    fn pick(&mut self, peers: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
         let mut least = None;
-        for i in 0..seats.list().len() {
-            if !seats.is_free(i, &choice.tried, now) {
+        for i in 0..peers.list().len() {
+            if !peers.is_free(i, &choice.tried, now) {
                 continue;
             }
-            let cost = seats.change(i, now, |seat| {
+            let cost = peers.change(i, now, |state| {
                 if self.inflight {
-                    seat.inflight.update_average(now);
+                    state.inflight.update_average(now);
                 }
-                self.per_share(seat, now)
+                self.per_share(state, now)
             })?;
             least = Some(least.map_or(cost, |l: u128| l.min(cost)));
         }
         let least = least?;
-        seats.smooth(&choice.tried, now, |s| self.per_share(s, now) == least)
+        peers.smooth(&choice.tried, now, |s| self.per_share(s, now) == least)
     }
 
-    fn chosen(&mut self, seat: &mut PeerState, now: Instant) -> bool {
+    fn chosen(&mut self, state: &mut PeerState, now: Instant) -> bool {
         if self.inflight {
-            seat.inflight.add(now);
+            state.inflight.add(now);
         }
         self.inflight
     }

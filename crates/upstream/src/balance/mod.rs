@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::time::Instant;
 
 use crate::group::Choice;
-use crate::seat::PeerState;
-use crate::seats::PeerSet;
+use crate::peer_set::PeerSet;
+use crate::peer_state::PeerState;
 
 mod consistent;
 mod hash;
@@ -30,7 +30,7 @@ pub trait Balance: Debug + Send {
     fn prepare(&mut self, _: &PeerSet) {}
 
     /// The index of a peer that is free ([`PeerSet::is_free`]) for this request, if there is one.
-    fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize>;
+    fn pick(&mut self, peers: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize>;
 
     /// Called when a request takes a peer that it is bound to.
     fn out_of_turn(&mut self, _: &mut PeerSet, _: usize, _: &Choice, _now: Instant) {}

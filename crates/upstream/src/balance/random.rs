@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{Balance, HASH_TRIES, LeastTime, least_conn};
 use crate::group::Choice;
-use crate::seats::PeerSet;
+use crate::peer_set::PeerSet;
 
 /// How one of two peers is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,13 +23,13 @@ pub struct Random {
 }
 
 impl Balance for Random {
-    fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
-        let first = draw(seats, choice, now, None);
+    fn pick(&mut self, peers: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
+        let first = draw(peers, choice, now, None);
         let (Some(first), Some(two)) = (first, self.two) else {
-            return first.or_else(|| seats.turn(&choice.tried, now));
+            return first.or_else(|| peers.turn(&choice.tried, now));
         };
-        let Some(second) = draw(seats, choice, now, Some(first)) else { return Some(first) };
-        let (a, b) = (seats.list().get(first)?, seats.list().get(second)?);
+        let Some(second) = draw(peers, choice, now, Some(first)) else { return Some(first) };
+        let (a, b) = (peers.list().get(first)?, peers.list().get(second)?);
         let second_wins = match two {
             Two::LeastConn => least_conn::less(b, a, now),
             Two::LeastTime(how) => how.sooner(b, a, now),
@@ -38,15 +38,15 @@ impl Balance for Random {
     }
 }
 
-fn draw(seats: &mut PeerSet, choice: &Choice, now: Instant, but: Option<usize>) -> Option<usize> {
-    let total = seats.total_weight();
+fn draw(peers: &mut PeerSet, choice: &Choice, now: Instant, but: Option<usize>) -> Option<usize> {
+    let total = peers.total_weight();
     if total == 0 {
         return None;
     }
     for _ in 0..HASH_TRIES {
-        let point = seats.random() % total;
-        let at = seats.at_weight(point);
-        if Some(at) != but && seats.is_free(at, &choice.tried, now) {
+        let point = peers.random() % total;
+        let at = peers.at_weight(point);
+        if Some(at) != but && peers.is_free(at, &choice.tried, now) {
             return Some(at);
         }
     }

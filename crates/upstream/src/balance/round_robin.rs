@@ -4,18 +4,18 @@ use std::time::Instant;
 
 use super::Balance;
 use crate::group::Choice;
-use crate::seats::PeerSet;
+use crate::peer_set::PeerSet;
 
 /// The method.
 #[derive(Debug, Default)]
 pub struct RoundRobin;
 
 impl Balance for RoundRobin {
-    fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
-        seats.turn(&choice.tried, now)
+    fn pick(&mut self, peers: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
+        peers.turn(&choice.tried, now)
     }
 
-    fn out_of_turn(&mut self, seats: &mut PeerSet, at: usize, choice: &Choice, now: Instant) {
-        seats.out_of_turn(at, &choice.tried, now);
+    fn out_of_turn(&mut self, peers: &mut PeerSet, at: usize, choice: &Choice, now: Instant) {
+        peers.out_of_turn(at, &choice.tried, now);
     }
 }

@@ -24,7 +24,7 @@ fn group(name: &str, ports: std::ops::Range<u16>) -> Arc<Group> {
 }
 
 fn asked(group: &Group) -> Arc<Peer> {
-    group.seats(Instant::now())[0].peer.clone()
+    group.states(Instant::now())[0].peer.clone()
 }
 
 #[test]
@@ -81,8 +81,8 @@ fn rows(groups: &[Arc<Group>], registry: Registry, at_a_time: usize) -> String {
 fn many_servers_are_shown_as_groups() {
     let (registry, counts) = counts();
     let groups = [group("few", 1..3), group("many", 1000..1999)];
-    for seat in groups[1].seats(Instant::now()).iter().take(3) {
-        let counted = counts.of(&groups[1], &seat.peer).unwrap();
+    for state in groups[1].states(Instant::now()).iter().take(3) {
+        let counted = counts.of(&groups[1], &state.peer).unwrap();
         counted.cell().add(0, 10);
         counted.cell().failed(1, 111);
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use crate::balance::*;
-use crate::seats::PeerSet;
+use crate::peer_set::PeerSet;
 use crate::{
     Choice, Ended, Failure, Failures, Group, Peer, PeerAddress, PeerOptions, PeerTimes, Retry, Sent,
 };
@@ -293,10 +293,10 @@ fn already_refused() -> Choice {
     choice
 }
 
-/// Twenty seats that are not free end the search. Those that were free do not count.
+/// Twenty peers that are not free end the search. Those that were free do not count.
 #[test]
 fn a_hash_chooses_as_long_as_it_leads_to_free_peers() {
-    // On the ring each search begins where the last one has ended, at a seat that is not free any more.
+    // On the ring each search begins where the last one has ended, at a peer that is not free any more.
     type Make = fn() -> Box<dyn Balance>;
     let methods: [(Make, usize); 3] = [
         (|| Box::new(Hash), 30),
@@ -406,13 +406,13 @@ fn a_server_with_waiting_requests_is_slow_until_its_measured_time() {
     }
 }
 
-/// Counts the seats of each list that it is told of.
+/// Counts the peers of each list that it is told of.
 #[derive(Debug)]
 struct Told(Arc<Mutex<Vec<usize>>>);
 
 impl Balance for Told {
-    fn prepare(&mut self, seats: &PeerSet) {
-        self.0.lock().unwrap().push(seats.list().len());
+    fn prepare(&mut self, peers: &PeerSet) {
+        self.0.lock().unwrap().push(peers.list().len());
     }
 
     fn pick(&mut self, _: &mut PeerSet, _: &mut Choice, _: Instant) -> Option<usize> {

@@ -1,20 +1,20 @@
-//! Turns that are taken in a known order are those that a look at each seat gives.
+//! A rotation gives the same turns as a look at the state of each peer.
 
 use super::*;
-use crate::seats::PeerSet;
+use crate::peer_set::PeerSet;
 use crate::{Changes, Duty};
 
-/// Round robin that looks at each seat for each request.
+/// Round robin that looks at the state of each peer for each request.
 #[derive(Debug)]
 struct Looking;
 
 impl Balance for Looking {
-    fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
-        seats.smooth(&choice.tried, now, |_| true)
+    fn pick(&mut self, peers: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
+        peers.smooth(&choice.tried, now, |_| true)
     }
 
-    fn out_of_turn(&mut self, seats: &mut PeerSet, at: usize, choice: &Choice, now: Instant) {
-        seats.out_of_turn(at, &choice.tried, now);
+    fn out_of_turn(&mut self, peers: &mut PeerSet, at: usize, choice: &Choice, now: Instant) {
+        peers.out_of_turn(at, &choice.tried, now);
     }
 }
 
@@ -113,12 +113,12 @@ impl Served {
             Step::Wait(_) => {}
             Step::Reweigh(at, weight) => {
                 let (name, weight) = (named(*at), Some(*weight));
-                let which = |seat: &crate::PeerState| Some(&seat.peer.name) == name.as_ref();
+                let which = |state: &crate::PeerState| Some(&state.peer.name) == name.as_ref();
                 self.group.change(which, &|changes: &mut Changes| changes.weight = weight, now);
             }
             Step::Duty(at, duty) => {
                 let (name, duty) = (named(*at), Some(*duty));
-                let which = |seat: &crate::PeerState| Some(&seat.peer.name) == name.as_ref();
+                let which = |state: &crate::PeerState| Some(&state.peer.name) == name.as_ref();
                 self.group.change(which, &|changes: &mut Changes| changes.duty = duty, now);
             }
             Step::Replace(whole) => {

@@ -229,10 +229,10 @@ fn an_older_question_never_overrides_a_newer_one() {
     assert_eq!(verdict(&new, false, 1, 2), Some(Health::Unhealthy));
     assert_eq!(verdict(&new, true, 3, 4), Some(Health::Healthy));
     assert_eq!(verdict(&old, false, 2, 60), None);
-    assert_eq!(old.seats(at(60))[0].state(at(60)), "up");
+    assert_eq!(old.states(at(60))[0].availability(at(60)), "up");
     new.check_anew(at(61));
     assert_eq!(verdict(&old, true, 60, 62), None);
-    assert_eq!(new.seats(at(62))[0].state(at(62)), "checking");
+    assert_eq!(new.states(at(62))[0].availability(at(62)), "checking");
     assert_eq!(verdict(&new, true, 61, 63), Some(Health::Healthy));
 }
 
@@ -245,14 +245,14 @@ fn a_check_that_passed_does_not_forgive_a_failed_request() {
     assert!(group.ended(&picked, Ended::Failed, now));
     let verdict = CheckResult { passed: true, asked: now };
     group.checked(&picked.peer, verdict, Thresholds { fails: 1, passes: 1 }, now);
-    let seats = group.seats(now);
-    let seat = seats.iter().find(|seat| seat.peer == picked.peer).unwrap();
-    assert_eq!((seat.fails, seat.state(now)), (1, "unavail"));
+    let states = group.states(now);
+    let state = states.iter().find(|state| state.peer == picked.peer).unwrap();
+    assert_eq!((state.fails, state.availability(now)), (1, "unavail"));
 }
 
-/// A server that is listed twice has two seats, and one check.
+/// A server that is listed twice has two states, and one check.
 #[test]
-fn both_seats_of_a_server_are_checked() {
+fn both_states_of_a_server_are_checked() {
     let (zone, now) = (zone(), Instant::now());
     let list = vec![peer(8000, PeerOptions::default()), peer(8000, PeerOptions::default())];
     let group = Group::new("g", list.clone(), Box::new(RoundRobin), 1).shared_in(Some(zone));
@@ -285,13 +285,17 @@ fn changes_are_known_to_all() {
     let even = of_first(&b);
     assert!((100..300).contains(&even), "{even}");
     let change = |duty, weight| {
-        a.change(|seat| seat.peer == list[0], &|changes| *changes = Changes { duty, weight }, now);
+        a.change(
+            |state| state.peer == list[0],
+            &|changes| *changes = Changes { duty, weight },
+            now,
+        );
     };
     change(None, Some(9));
     assert!(of_first(&b) > 300 && of_first(&group(3)) > 300);
     change(Some(Duty::Drain), None);
     assert_eq!((of_first(&b), b.tries()), (0, 1));
-    assert_eq!(b.seats(now)[0].state(now), "draining");
+    assert_eq!(b.states(now)[0].availability(now), "draining");
     change(Some(Duty::Down), None);
     assert_eq!((of_first(&b), b.peers(now).len()), (0, 1));
     change(None, None);

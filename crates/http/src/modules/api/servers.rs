@@ -50,8 +50,8 @@ pub fn answer(
         ["servers", server @ ..] => server.join("/"),
         _ => return Err(ApiError::not_found()),
     };
-    let is_it = |seat: &PeerState| seat.peer.name == server;
-    if !group.seats(now).iter().any(is_it) {
+    let is_it = |state: &PeerState| state.peer.name == server;
+    if !group.states(now).iter().any(is_it) {
         return Err(ApiError::not_found());
     }
     let change: ServerChange = match method {
@@ -77,8 +77,8 @@ pub fn answer(
             format_args!("server \"{server}\" of upstream \"{}\" was changed", group.name),
         );
     }
-    let mut all = group.seats(now).into_iter().filter(is_it);
-    all.next().map(|seat| server_shown(&seat, now)).ok_or_else(ApiError::not_found)
+    let mut all = group.states(now).into_iter().filter(is_it);
+    all.next().map(|state| server_shown(&state, now)).ok_or_else(ApiError::not_found)
 }
 
 /// Reads a change: `{"state": "up" | "drain" | "down" | null, "weight": N | null}`. `null` restores
@@ -109,22 +109,22 @@ fn requested_change(body: &Value) -> Result<ServerChange, ApiError> {
 }
 
 fn shown(group: &Group, now: std::time::Instant) -> Value {
-    let servers = group.seats(now);
-    let servers: Vec<Value> = servers.iter().map(|seat| server_shown(seat, now)).collect();
+    let servers = group.states(now);
+    let servers: Vec<Value> = servers.iter().map(|state| server_shown(state, now)).collect();
     json!({ "zone": group.zone_name(), "servers": servers })
 }
 
-fn server_shown(seat: &PeerState, now: std::time::Instant) -> Value {
-    let peer = &seat.peer;
+fn server_shown(state: &PeerState, now: std::time::Instant) -> Value {
+    let peer = &state.peer;
     json!({
         "server": peer.name,
         "name": peer.server,
         "backup": peer.options.backup,
-        "state": seat.state(now),
-        "weight": seat.weight(),
-        "active": seat.conns,
+        "state": state.availability(now),
+        "weight": state.weight(),
+        "active": state.conns,
         "max_conns": peer.options.max_conns,
-        "fails": seat.fails,
-        "changed": seat.changes != Changes::default(),
+        "fails": state.fails,
+        "changed": state.changes != Changes::default(),
     })
 }

@@ -21,25 +21,25 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         all.iter().map(|group| group.name.clone()).collect::<Vec<_>>()
     })?;
     natives.add("upstream_servers", |lua, name: mlua::String| {
-        let seats = group(&name).ok_or(UNKNOWN)?.seats(current::now());
-        servers(lua, &seats).map_err(|_| "no memory")
+        let states = group(&name).ok_or(UNKNOWN)?.states(current::now());
+        servers(lua, &states).map_err(|_| "no memory")
     })?;
     natives.add("upstream_peers", |lua, (name, backup): (mlua::String, bool)| {
         let now = current::now();
-        let seats = group(&name).ok_or(UNKNOWN)?.seats(now);
-        let seats = seats.iter().filter(|seat| seat.peer.options.backup == backup);
-        let peers = seats.enumerate().map(|(id, seat)| peer(lua, id, seat, now));
+        let states = group(&name).ok_or(UNKNOWN)?.states(now);
+        let states = states.iter().filter(|state| state.peer.options.backup == backup);
+        let peers = states.enumerate().map(|(id, state)| peer(lua, id, state, now));
         let peers = peers.collect::<mlua::Result<Vec<_>>>();
         peers.map_err(|_| "no memory")
     })?;
     natives.add("upstream_down", |_, (name, backup, id, down): (mlua::String, bool, f64, bool)| {
         let group = group(&name).ok_or(UNKNOWN)?;
         let now = current::now();
-        let seats = group.seats(now);
-        let mut tier = seats.iter().filter(|seat| seat.peer.options.backup == backup);
+        let states = group.states(now);
+        let mut tier = states.iter().filter(|state| state.peer.options.backup == backup);
         let wanted = (id >= 0.0).then(|| tier.nth(id as usize)).flatten();
         let wanted = wanted.ok_or("bad peer id")?;
-        let is_it = |seat: &PeerState| Arc::ptr_eq(&seat.peer, &wanted.peer);
+        let is_it = |state: &PeerState| Arc::ptr_eq(&state.peer, &wanted.peer);
         let duty = match (down, wanted.peer.options.down) {
             (true, _) => Some(Duty::Down),
             (false, true) => Some(Duty::Up),
@@ -58,20 +58,20 @@ fn group(name: &mlua::String) -> Option<Arc<Group>> {
 }
 
 /// A table for each `server` line, which may have several addresses.
-fn servers(lua: &Lua, seats: &[PeerState]) -> mlua::Result<Vec<Table>> {
+fn servers(lua: &Lua, states: &[PeerState]) -> mlua::Result<Vec<Table>> {
     let is_same = |a: &PeerState, b: &PeerState| {
         a.peer.server == b.peer.server && a.peer.options == b.peer.options
     };
-    seats.chunk_by(is_same).map(|seats| server(lua, seats)).collect()
+    states.chunk_by(is_same).map(|states| server(lua, states)).collect()
 }
 
-fn server(lua: &Lua, seats: &[PeerState]) -> mlua::Result<Table> {
+fn server(lua: &Lua, states: &[PeerState]) -> mlua::Result<Table> {
     let shown = lua.create_table()?;
-    let [PeerState { peer, .. }, others @ ..] = seats else { return Ok(shown) };
+    let [PeerState { peer, .. }, others @ ..] = states else { return Ok(shown) };
     if others.is_empty() {
         shown.raw_set("addr", &*peer.name)?;
     } else {
-        let all = seats.iter().map(|seat| &*seat.peer.name);
+        let all = states.iter().map(|state| &*state.peer.name);
         shown.raw_set("addr", lua.create_sequence_from(all)?)?;
     }
     shown.raw_set("name", &*peer.server)?;
@@ -88,20 +88,20 @@ fn server(lua: &Lua, seats: &[PeerState]) -> mlua::Result<Table> {
 }
 
 /// The state of a peer.
-fn peer(lua: &Lua, id: usize, seat: &PeerState, now: Instant) -> mlua::Result<Table> {
+fn peer(lua: &Lua, id: usize, state: &PeerState, now: Instant) -> mlua::Result<Table> {
     let shown = lua.create_table()?;
     shown.raw_set("id", id)?;
-    shown.raw_set("name", &*seat.peer.name)?;
-    shown.raw_set("weight", seat.weight())?;
-    shown.raw_set("current_weight", seat.current)?;
-    shown.raw_set("effective_weight", seat.effective)?;
-    shown.raw_set("conns", seat.conns)?;
-    shown.raw_set("fails", seat.fails)?;
-    shown.raw_set("max_fails", seat.peer.options.max_fails)?;
-    shown.raw_set("fail_timeout", seat.peer.options.fail_timeout.as_secs())?;
-    shown.raw_set("accessed", seat.accessed.map_or(0, |then| at(now, then)))?;
-    shown.raw_set("checked", seat.checked.map_or(0, |then| at(now, then)))?;
-    if seat.duty() == Duty::Down {
+    shown.raw_set("name", &*state.peer.name)?;
+    shown.raw_set("weight", state.weight())?;
+    shown.raw_set("current_weight", state.current)?;
+    shown.raw_set("effective_weight", state.effective)?;
+    shown.raw_set("conns", state.conns)?;
+    shown.raw_set("fails", state.fails)?;
+    shown.raw_set("max_fails", state.peer.options.max_fails)?;
+    shown.raw_set("fail_timeout", state.peer.options.fail_timeout.as_secs())?;
+    shown.raw_set("accessed", state.accessed.map_or(0, |then| at(now, then)))?;
+    shown.raw_set("checked", state.checked.map_or(0, |then| at(now, then)))?;
+    if state.duty() == Duty::Down {
         shown.raw_set("down", true)?;
     }
     Ok(shown)

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use crate::Peer;
 use crate::changes::Duty;
+use crate::peer_state::{PeerState, UNIT};
 use crate::rotation::Rotation;
-use crate::seat::{PeerState, UNIT};
 
 /// The peers that a request has tried, as a set of indices into its tier.
 #[derive(Debug, Clone, Default)]
@@ -83,9 +83,9 @@ pub struct PeerSet {
 impl PeerSet {
     /// Peers without history. `seed` starts the random sequence.
     pub fn new(peers: Vec<Arc<Peer>>, seed: u64) -> PeerSet {
-        let mut seats = PeerSet { random: seed | 1, ..PeerSet::default() };
-        seats.replace(peers);
-        seats
+        let mut set = PeerSet { random: seed | 1, ..PeerSet::default() };
+        set.replace(peers);
+        set
     }
 
     /// Replaces the list. Peers that are in both lists keep their state.
@@ -124,9 +124,9 @@ impl PeerSet {
         now: Instant,
         change: impl FnOnce(&mut PeerState) -> T,
     ) -> Option<T> {
-        let seat = self.list.get_mut(i)?;
-        let changed = change(seat);
-        if self.rotation.is_some() && !seat.is_steady(now) {
+        let state = self.list.get_mut(i)?;
+        let changed = change(state);
+        if self.rotation.is_some() && !state.is_steady(now) {
             self.settle();
         }
         Some(changed)
@@ -148,15 +148,15 @@ impl PeerSet {
     /// Gives each peer an id, so that requests can be bound to it.
     pub fn bind(&mut self) {
         self.bound = true;
-        for seat in &mut self.list {
-            seat.sid.get_or_insert_with(|| seat.peer.sid().into());
+        for state in &mut self.list {
+            state.sid.get_or_insert_with(|| state.peer.sid().into());
         }
     }
 
     /// Bars all peers, and peers that are added later, until they pass a health check.
     pub fn require_check(&mut self) {
         self.must_be_checked = true;
-        self.each_mut().iter_mut().for_each(|seat| seat.require_check(None));
+        self.each_mut().iter_mut().for_each(|state| state.require_check(None));
     }
 
     /// The peer with this id, if the request has not tried it and it accepts bound requests.
@@ -169,7 +169,7 @@ impl PeerSet {
 
     /// Whether the peer is usable and was not tried.
     pub fn is_free(&self, i: usize, tried: &Tried, now: Instant) -> bool {
-        self.list.get(i).is_some_and(|seat| !tried.contains(i) && seat.is_usable(now))
+        self.list.get(i).is_some_and(|state| !tried.contains(i) && state.is_usable(now))
     }
 
     /// The sum of the weights.
@@ -188,8 +188,8 @@ impl PeerSet {
 
     /// The peer at this point of the weights laid end to end.
     pub fn at_weight(&self, mut point: u64) -> usize {
-        for (i, seat) in self.list.iter().enumerate() {
-            let weight = u64::from(seat.weight());
+        for (i, state) in self.list.iter().enumerate() {
+            let weight = u64::from(state.weight());
             if point < weight {
                 return i;
             }
@@ -203,7 +203,7 @@ impl PeerSet {
         if let Some(rotation) = &mut self.rotation
             && tried.is_empty()
             && let Some(at) = rotation.next()
-            && self.list.get(at).is_some_and(|seat| seat.is_usable(now))
+            && self.list.get(at).is_some_and(|state| state.is_usable(now))
         {
             rotation.advance();
             return Some(at);
@@ -226,8 +226,8 @@ impl PeerSet {
     ) -> Option<usize> {
         let (best, total) = self.weigh(tried, now, among);
         let i = best?;
-        if let Some(seat) = self.list.get_mut(i) {
-            seat.current -= total;
+        if let Some(state) = self.list.get_mut(i) {
+            state.current -= total;
         }
         Some(i)
     }
@@ -236,14 +236,14 @@ impl PeerSet {
     /// peer would get no other requests until the rest had made up for all its bound ones.
     pub fn out_of_turn(&mut self, i: usize, tried: &Tried, now: Instant) {
         self.settle();
-        let Some(seat) = self.list.get(i) else { return };
-        let others = self.total_weight().saturating_sub(seat.weight().into());
-        if seat.current <= -(others as i64 * UNIT) {
+        let Some(state) = self.list.get(i) else { return };
+        let others = self.total_weight().saturating_sub(state.weight().into());
+        if state.current <= -(others as i64 * UNIT) {
             return;
         }
         let (_, total) = self.weigh(tried, now, |_| true);
-        if let Some(seat) = self.list.get_mut(i) {
-            seat.current -= total;
+        if let Some(state) = self.list.get_mut(i) {
+            state.current -= total;
         }
     }
 
@@ -261,15 +261,15 @@ impl PeerSet {
             if !self.is_free(i, tried, now) {
                 continue;
             }
-            let Some(seat) = self.list.get_mut(i).filter(|seat| among(seat)) else { continue };
-            let pull = seat.pull(now);
-            seat.current += pull;
+            let Some(state) = self.list.get_mut(i).filter(|state| among(state)) else { continue };
+            let pull = state.pull(now);
+            state.current += pull;
             total += pull;
-            if seat.effective < i64::from(seat.weight()) {
-                seat.effective += 1;
+            if state.effective < i64::from(state.weight()) {
+                state.effective += 1;
             }
-            if best.is_none_or(|(_, most)| seat.current > most) {
-                best = Some((i, seat.current));
+            if best.is_none_or(|(_, most)| state.current > most) {
+                best = Some((i, state.current));
             }
         }
         (best.map(|(i, _)| i), total)

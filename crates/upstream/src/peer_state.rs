@@ -94,7 +94,7 @@ impl PeerState {
     /// check.
     pub fn new(peer: Arc<Peer>, must_be_checked: bool) -> PeerState {
         let effective = i64::from(peer.options.weight);
-        let mut seat = PeerState {
+        let mut state = PeerState {
             peer,
             sid: None,
             conns: 0,
@@ -110,9 +110,9 @@ impl PeerState {
             changes: Changes::default(),
         };
         if must_be_checked {
-            seat.require_check(None);
+            state.require_check(None);
         }
-        seat
+        state
     }
 
     /// Bars the peer until it passes a health check that begins at `since` or later; `None` for any
@@ -170,7 +170,7 @@ impl PeerState {
     }
 
     /// The reason why the peer is not used, or `up`. Users see this word.
-    pub fn state(&self, now: Instant) -> &'static str {
+    pub fn availability(&self, now: Instant) -> &'static str {
         match self.health.health {
             _ if self.duty() == Duty::Down => "down",
             Health::Unhealthy => "unhealthy",
