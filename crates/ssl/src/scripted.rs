@@ -66,8 +66,8 @@ pub trait ScriptedSession {
     fn passed(&mut self, received: u64, sent: u64);
     /// The most bytes that may be read in the preread phase, and its timeout.
     fn preread_limits(&self) -> (usize, Duration);
-    /// The place for what scripts keep with the session.
-    fn seat(&mut self) -> &mut Option<Box<dyn Any>>;
+    /// The context of the session's scripts, which they make themselves.
+    fn script_context(&mut self) -> &mut Option<Box<dyn Any>>;
 }
 
 /// How a script of a session ended.

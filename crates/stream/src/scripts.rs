@@ -144,7 +144,7 @@ impl ScriptedSession for Session {
         (self.conf().preread_buffer, self.conf().preread_timeout)
     }
 
-    fn seat(&mut self) -> &mut Option<Box<dyn Any>> {
-        &mut self.seat
+    fn script_context(&mut self) -> &mut Option<Box<dyn Any>> {
+        &mut self.script_context
     }
 }

@@ -177,7 +177,7 @@ impl Drop for BegunSession {
         if s.conf().scripts.log {
             scripts::log(s);
         }
-        s.seat = None;
+        s.script_context = None;
         let event_loop = s.event_loop.clone();
         let conf = &s.conf().log;
         weir_values::log::write(s, conf, &event_loop.logs, |s, name, cache, line| {

@@ -119,7 +119,7 @@ pub struct Session {
     /// The attempts to connect to upstream servers.
     pub attempts: Vec<Attempt>,
     /// The Lua state of its scripts.
-    pub seat: Option<Box<dyn Any>>,
+    pub script_context: Option<Box<dyn Any>>,
     /// The TLS handshake, while scripts take part in it.
     pub handshake: Option<Box<Handshake>>,
 }
@@ -167,7 +167,7 @@ impl Session {
             passes: 0,
             passed,
             attempts: Vec::new(),
-            seat: None,
+            script_context: None,
             handshake: None,
         }
     }

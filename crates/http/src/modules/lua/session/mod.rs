@@ -59,12 +59,14 @@ fn begin(s: &mut Scripted, vm: &Vm) -> &'static LocationConf {
     // The server name of a handshake may have chosen another server.
     let of_server = SESSIONS.of(&vm.site.main_confs).servers.get(s.server());
     let conf = of_server.unwrap_or_else(|| vm.side.main(vm.site));
-    if let Some(known) = s.seat().as_mut().and_then(|seat| seat.downcast_mut::<SessionContext>()) {
+    if let Some(known) =
+        s.script_context().as_mut().and_then(|context| context.downcast_mut::<SessionContext>())
+    {
         known.conf = conf;
         return conf;
     }
     let (sockets, pending) = Default::default();
-    *s.seat() = Some(Box::new(SessionContext {
+    *s.script_context() = Some(Box::new(SessionContext {
         conf,
         ctx: None,
         sockets,
@@ -79,7 +81,7 @@ fn begin(s: &mut Scripted, vm: &Vm) -> &'static LocationConf {
 
 /// The context of a session. [`begin`] has created it.
 pub fn context(s: &mut Scripted) -> &mut SessionContext {
-    match s.seat().as_mut().and_then(|seat| seat.downcast_mut()) {
+    match s.script_context().as_mut().and_then(|context| context.downcast_mut()) {
         Some(context) => context,
         None => unreachable!("a script of a session has not begun"),
     }
