@@ -83,9 +83,9 @@ impl World {
             return;
         }
         let (now, setup) = (self.base + self.now, self.setup(i));
-        let seat =
+        let policy =
             LoopPolicy::take(self.kind, setup, now, &LoadTable::over(&self.words, self.base));
-        self.loops[i].driver = Some(AcceptDriver::new(seat, false));
+        self.loops[i].driver = Some(AcceptDriver::new(policy, false));
         self.before_wait(i);
         if self.kind.shape() == SocketLayout::AcceptorOne {
             while let Some(client) = self.sockets[0].accept() {

@@ -86,8 +86,8 @@ impl Listening {
             connections: events.connections as u64,
             mutex_delay: events.accept_mutex_delay,
         };
-        let seat = LoopPolicy::take(kind, setup, h.now(), &cycle_shared.table());
-        let driver = AcceptDriver::new(seat, events.multi_accept);
+        let policy = LoopPolicy::take(kind, setup, h.now(), &cycle_shared.table());
+        let driver = AcceptDriver::new(policy, events.multi_accept);
         let (acceptor, datagrams, retired) = (None, Vec::new(), None);
         let mut listening =
             Listening { driver, listeners, cycle_shared, acceptor, datagrams, retired };
