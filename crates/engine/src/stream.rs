@@ -84,19 +84,9 @@ impl Stream {
         Ok(rustix::net::getsockname(self)?)
     }
 
-    /// The peer's address. None for an unnamed Unix-domain socket.
-    pub fn peer_addr(&self) -> io::Result<Option<SocketAddrAny>> {
-        Ok(rustix::net::getpeername(self)?)
-    }
-
     /// Sets `TCP_NODELAY`. Fails on a Unix-domain socket.
     pub fn nodelay(&self, on: bool) -> io::Result<()> {
         Ok(sockopt::set_tcp_nodelay(self, on)?)
-    }
-
-    /// Sets `TCP_CORK`. Fails on a Unix-domain socket.
-    pub fn cork(&self, on: bool) -> io::Result<()> {
-        Ok(sockopt::set_tcp_cork(self, on)?)
     }
 
     /// Takes the socket's pending error (`SO_ERROR`).

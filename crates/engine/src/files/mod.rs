@@ -14,12 +14,11 @@ mod residence;
 mod running;
 
 use std::cell::{Cell, RefCell};
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags};
@@ -73,12 +72,6 @@ impl OpenHow {
     pub fn read() -> Self {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         OpenHow { flags, mode: Mode::empty(), resolve: ResolveFlags::empty() }
-    }
-
-    /// For reading and writing a new file. Fails if the file exists.
-    pub fn create_new(mode: u32) -> Self {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        OpenHow { flags, mode: Mode::from_raw_mode(mode), resolve: ResolveFlags::empty() }
     }
 
     fn flags(&self) -> OFlags {
@@ -408,18 +401,6 @@ impl Files {
         let path = path.to_owned();
         self.write(move || file_operation("unlink", &*path, || std::fs::remove_file(&path))).await?
     }
-
-    /// Creates a file with a free name: `prefix` and ten digits. Returns its path, too. The caller
-    /// renames or removes it.
-    pub async fn create_temp(
-        &self,
-        prefix: &Path,
-        mode: u32,
-    ) -> io::Result<(Arc<OpenFile>, PathBuf)> {
-        let prefix = prefix.as_os_str().to_owned();
-        let (file, path) = self.write(move || create_temp_waiting(&prefix, mode)).await??;
-        Ok((self.hold(file), path))
-    }
 }
 
 /// Wraps a file that was opened without waiting.
@@ -470,22 +451,6 @@ pub(crate) fn read_waiting(file: &File, buf: &mut Vec<u8>, offset: u64) -> io::R
         }
     };
     file_operation("read", file, || operation("read", read))
-}
-
-fn create_temp_waiting(prefix: &OsString, mode: u32) -> io::Result<(File, PathBuf)> {
-    let how = OpenHow::create_new(mode);
-    loop {
-        let mut number = [0u8; 8];
-        rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
-        let mut path = prefix.clone();
-        path.push(format!("{:010}", u64::from_ne_bytes(number) % 10_000_000_000));
-        let create = || rustix::fs::open(&path, how.flags(), how.mode);
-        match file_operation("open", Path::new(&path), create) {
-            Ok(fd) => return Ok((fd.into(), path.into())),
-            Err(Errno::EXIST | Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
 }
 
 #[cfg(test)]

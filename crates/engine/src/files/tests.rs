@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::io::Read;
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -54,12 +55,18 @@ impl Drop for OnDrop {
     }
 }
 
+/// For reading and writing a new file. Fails if the file exists.
+fn create_new(mode: u32) -> OpenHow {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+    OpenHow { flags, mode: Mode::from_raw_mode(mode), ..OpenHow::read() }
+}
+
 #[test]
 fn a_file_is_written_renamed_read_and_removed() {
     on_a_loop(FilePool::default(), |h, dir| async move {
         let files = h.files();
-        let (file, temp) = files.create_temp(&dir.join("t"), 0o600).await.unwrap();
-        assert_ne!(files.create_temp(&dir.join("t"), 0o600).await.unwrap().1, temp);
+        let temp = dir.join("t");
+        let (file, _) = files.open(&temp, &create_new(0o600)).await.unwrap();
         let (written, buf) = files.append(&file, b"hello".to_vec()).await;
         written.unwrap();
         assert_eq!(buf, b"hello");
@@ -105,9 +112,9 @@ fn what_is_in_memory_is_answered_on_the_loop() {
 fn a_new_file_is_never_created_on_the_loop() {
     on_a_loop(FilePool::default(), |h, dir| async move {
         let path = dir.join("new");
-        assert!(h.files().open_now(&path, &OpenHow::create_new(0o644)).is_none());
-        h.files().open(&path, &OpenHow::create_new(0o644)).await.unwrap();
-        let again = h.files().open(&path, &OpenHow::create_new(0o644)).await.unwrap_err();
+        assert!(h.files().open_now(&path, &create_new(0o644)).is_none());
+        h.files().open(&path, &create_new(0o644)).await.unwrap();
+        let again = h.files().open(&path, &create_new(0o644)).await.unwrap_err();
         assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
     });
 }
@@ -337,7 +344,7 @@ fn a_file_is_opened_and_read_in_one_visit() {
             assert_eq!((info.len, buf.as_slice()), (5, &b"hell"[..]));
         }
         // The loop never creates files itself, so one thread was needed.
-        let how = OpenHow { flags: OFlags::RDWR | OFlags::CREATE, ..OpenHow::create_new(0o600) };
+        let how = OpenHow { flags: OFlags::RDWR | OFlags::CREATE, ..create_new(0o600) };
         let before = files.offloaded();
         let (_, _, buf) = files.open_and_read(files.doer(), &path, &how, want).await.unwrap();
         assert_eq!((buf.as_slice(), files.offloaded()), (&b"hell"[..], before + 1));

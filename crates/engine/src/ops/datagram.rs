@@ -220,16 +220,6 @@ impl Datagram {
         Ok(rustix::net::getsockname(self)?)
     }
 
-    /// Receives one datagram into the spare capacity of `buf`; bytes that do not fit are lost.
-    /// Returns its length, and the sender if it has an address.
-    pub async fn recv_from(
-        &self,
-        mut buf: Vec<u8>,
-    ) -> (io::Result<(usize, Option<SocketAddrAny>)>, Vec<u8>) {
-        let answer = std::future::poll_fn(|cx| self.poll_recv(cx, &mut buf)).await;
-        (answer, buf)
-    }
-
     /// Sends one datagram to `to`, or to the address that the socket is connected to.
     pub async fn send_to(&self, bytes: &[u8], to: Option<&SocketAddrAny>) -> io::Result<usize> {
         std::future::poll_fn(|cx| {
@@ -272,34 +262,6 @@ impl Datagram {
     /// As [`crate::Stream::set_deadline`].
     pub fn set_deadline(&self, at: Option<Instant>) {
         self.0.set_deadline(at);
-    }
-
-    fn poll_recv(
-        &self,
-        cx: &mut Context<'_>,
-        buf: &mut Vec<u8>,
-    ) -> Poll<io::Result<(usize, Option<SocketAddrAny>)>> {
-        if must_yield(cx) {
-            return Poll::Pending;
-        }
-        if !self.0.source.is(Ready::READABLE) {
-            return self.0.wait_read(cx);
-        }
-        match rustix::net::recvfrom(&self.0.source.fd, spare_capacity(buf), RecvFlags::empty()) {
-            Ok((n, _, from)) => {
-                budget::spend_call(n);
-                Poll::Ready(Ok((n, from)))
-            }
-            Err(Errno::AGAIN) => {
-                self.0.exhausted(Ready::READABLE);
-                self.0.wait_read(cx)
-            }
-            // An error of an earlier datagram, such as "connection refused", is reported once.
-            Err(e) => {
-                self.0.exhausted(Ready::ERR);
-                Poll::Ready(Err(e.into()))
-            }
-        }
     }
 }
 
