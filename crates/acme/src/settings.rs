@@ -306,11 +306,6 @@ impl CertificateOrder {
         *self.file.write().unwrap_or_else(PoisonError::into_inner) = file;
     }
 
-    /// The names with `*.`.
-    pub fn wildcards(&self) -> impl Iterator<Item = &String> {
-        self.identifiers.iter().filter(|name| name.starts_with("*."))
-    }
-
     /// All names, for messages.
     pub fn shown(&self) -> String {
         self.identifiers.join(", ")

@@ -38,7 +38,7 @@ pub use command::{bench, histogram};
 pub use drive::{RunOutcome, RunProgress, RunWatcher, run};
 pub use failure::RequestFailure;
 pub use log2::{Figures, Log2Histogram};
-pub use machine::{CpuUse, cpu_of_process};
+pub use machine::CpuUse;
 pub use options::{HistogramOptions, Options};
 pub use peer::{TargetServer, TlsTarget};
 pub use plan::{Closing, LoadPlan, Pace, PreparedRequest, Protocol, RequestShape};

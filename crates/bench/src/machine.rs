@@ -45,11 +45,6 @@ impl Meter {
     }
 }
 
-/// CPU time of this process so far.
-pub fn cpu_of_process() -> Duration {
-    read(ClockId::ProcessCPUTime)
-}
-
 fn read(clock: ClockId) -> Duration {
     let time = clock_gettime(clock);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)

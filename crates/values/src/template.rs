@@ -130,17 +130,6 @@ impl Template {
             .filter_map(|p| if let TemplatePart::Variable(id) = p { Some(*id) } else { None })
     }
 
-    /// Whether there are captures (`$1`...).
-    pub fn has_groups(&self) -> bool {
-        self.parts.iter().any(|p| matches!(p, TemplatePart::Group(_)))
-    }
-
-    /// The highest capture, 0 if there is none.
-    pub fn highest_group(&self) -> usize {
-        let groups = self.parts.iter().map(|p| if let TemplatePart::Group(n) = p { *n } else { 0 });
-        groups.max().unwrap_or(0)
-    }
-
     /// The value for a subject. Borrowed if it is constant.
     pub fn eval<S: Subject>(&self, r: &mut S) -> Cow<'_, [u8]> {
         if let Some(text) = self.constant() {

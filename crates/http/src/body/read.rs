@@ -24,13 +24,6 @@ impl Request {
         self.buf.split_off(self.body.at.min(self.buf.len()))
     }
 
-    /// The next piece of the client's body. `None` at its end.
-    pub async fn next_body_piece(&mut self) -> Result<Option<Bytes>, RequestBodyError> {
-        let piece = self.next_body_span().await?;
-        let bytes = |span| Bytes::copy_from_slice(self.buf.get(span).unwrap_or_default());
-        Ok(piece.map(bytes))
-    }
-
     /// The next piece of the body if it was received, without waiting.
     pub fn body_piece_now(&mut self) -> Result<Option<Bytes>, RequestBodyError> {
         let span = self.body_span_now()?;

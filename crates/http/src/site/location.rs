@@ -43,11 +43,6 @@ impl Kind {
     pub fn is_server(&self) -> bool {
         matches!(self, Kind::Server)
     }
-
-    /// Whether this is `location ~ x`.
-    pub fn is_regex(&self) -> bool {
-        matches!(self, Kind::Regex(_))
-    }
 }
 
 /// A location with its settings and nested locations.
