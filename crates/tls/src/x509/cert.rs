@@ -259,11 +259,19 @@ impl<'a> Certificate<'a> {
 
     /// The serial number as `$ssl_client_serial` shows it.
     pub fn serial_hex(&self) -> String {
-        let digits = match self.serial {
-            [0, rest @ ..] if !rest.is_empty() => rest,
-            all => all,
-        };
-        digits.iter().map(|b| format!("{b:02X}")).collect()
+        let negative = self.serial.first().is_some_and(|first| *first >= 0x80);
+        let mut digits = self.serial.to_vec();
+        if negative {
+            // The two's complement: all bits inverted, plus one.
+            let mut carry = true;
+            for byte in digits.iter_mut().rev() {
+                (*byte, carry) = (!*byte).overflowing_add(u8::from(carry));
+            }
+        }
+        let zeros = digits.iter().take_while(|b| **b == 0).count();
+        digits.drain(..zeros.min(digits.len().saturating_sub(1)));
+        let sign = if negative { "-" } else { "" };
+        std::iter::once(sign.to_owned()).chain(digits.iter().map(|b| format!("{b:02X}"))).collect()
     }
 }
 

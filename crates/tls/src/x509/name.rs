@@ -12,9 +12,13 @@ pub fn rfc2253(name: &[u8]) -> String {
         let mut attributes = set.inner();
         let mut texts = Vec::new();
         while let Some((oid, tag, value)) = attributes.next().and_then(|v| attribute(v.inner())) {
-            texts.push(match short_name(oid) {
+            let name = short_name(oid);
+            texts.push(match name.filter(|_| !matches!(tag, der::BIT_STRING | der::SEQUENCE)) {
                 Some(short) => format!("{short}={}", escaped(&utf8(tag, value))),
-                None => format!("{}=#{}", dotted(oid), hex_value(tag, value)),
+                None => {
+                    let name = name.map_or_else(|| dotted(oid), str::to_owned);
+                    format!("{name}=#{}", hex_value(tag, value))
+                }
             });
         }
         texts.reverse();
@@ -30,11 +34,12 @@ pub fn oneline(name: &[u8]) -> String {
     let sets = DerReader::new(name);
     for set in sets {
         let (mut attributes, mut separator) = (set.inner(), '/');
-        while let Some((oid, _, value)) = attributes.next().and_then(|v| attribute(v.inner())) {
+        while let Some(parts) = attributes.next().map(|one| one.inner()) {
+            let Some((oid, value)) = oneline_value(parts) else { break };
             let short = short_name(oid).map_or_else(|| dotted(oid), str::to_owned);
             let _ = write!(text, "{separator}{short}=");
             separator = '+';
-            for &byte in value {
+            for byte in value {
                 match byte {
                     b'/' | b'+' => text.extend(['\\', byte as char]),
                     b' '..=b'~' => text.push(byte as char),
@@ -137,6 +142,25 @@ fn attribute(mut inner: DerReader<'_>) -> Option<(&[u8], u8, &[u8])> {
     Some((oid.body, value.tag, value.body))
 }
 
+/// A type, and the bytes that the old form shows of the value: those of a string, the bits of a bit
+/// string, and a sequence as it is encoded.
+fn oneline_value(mut inner: DerReader<'_>) -> Option<(&[u8], Vec<u8>)> {
+    let oid = inner.require(der::OID)?;
+    let value = inner.next()?;
+    let bytes = match (value.tag, value.body) {
+        (der::SEQUENCE, _) => value.whole.to_vec(),
+        (der::BIT_STRING, [unused, bits @ ..]) => {
+            let mut bits = bits.to_vec();
+            if let Some(last) = bits.last_mut() {
+                *last &= 0xff << (unused & 7);
+            }
+            bits
+        }
+        (_, body) => body.to_vec(),
+    };
+    Some((oid.body, bytes))
+}
+
 /// A string of any of ASN.1's types as UTF-8.
 fn utf8(tag: u8, value: &[u8]) -> Vec<u8> {
     match tag {
@@ -151,8 +175,11 @@ fn utf8(tag: u8, value: &[u8]) -> Vec<u8> {
             let letters = letters.map(|n| char::from_u32(n).unwrap_or('\u{fffd}'));
             letters.collect::<String>().into()
         }
-        // TeletexString, in practice Latin-1.
-        0x14 => value.iter().map(|b| *b as char).collect::<String>().into(),
+        // NumericString, PrintableString, TeletexString, IA5String and VisibleString: a byte a letter,
+        // in practice Latin-1.
+        0x12 | 0x13 | 0x14 | 0x16 | 0x1a => {
+            value.iter().map(|b| *b as char).collect::<String>().into()
+        }
         _ => value.to_vec(),
     }
 }
@@ -214,7 +241,7 @@ fn short_name(oid: &[u8]) -> Option<&'static str> {
 type Names = &'static [(u8, &'static str)];
 
 /// Arcs with types of attributes, in their encoding.
-const ARCS: [(&[u8], Names); 7] = [
+const ARCS: [(&[u8], Names); 8] = [
     (&[0x55, 4], X520),
     (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9], PKCS9),
     (&[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1], COSINE),
@@ -232,6 +259,7 @@ const ARCS: [(&[u8], Names); 7] = [
             (5, "id-pda-countryOfResidence"),
         ],
     ),
+    (&[0x2b, 6, 1, 4, 1, 0x82, 0x37, 20, 2], &[(2, "msSmartcardLogin"), (3, "msUPN")]),
     (&[0x2a, 0x85, 0x03, 100], &[(1, "OGRN"), (3, "SNILS"), (5, "OGRNIP")]),
     (&[0x2a, 0x85, 0x03, 3, 0x81, 3, 1], &[(1, "INN")]),
 ];
@@ -264,19 +292,31 @@ const X520: Names = &[
     (26, "registeredAddress"),
     (27, "destinationIndicator"),
     (28, "preferredDeliveryMethod"),
+    (29, "presentationAddress"),
+    (30, "supportedApplicationContext"),
     (31, "member"),
     (32, "owner"),
     (33, "roleOccupant"),
     (34, "seeAlso"),
+    (35, "userPassword"),
+    (36, "userCertificate"),
+    (37, "cACertificate"),
+    (38, "authorityRevocationList"),
+    (39, "certificateRevocationList"),
+    (40, "crossCertificatePair"),
     (41, "name"),
     (42, "GN"),
     (43, "initials"),
     (44, "generationQualifier"),
     (45, "x500UniqueIdentifier"),
     (46, "dnQualifier"),
+    (47, "enhancedSearchGuide"),
+    (48, "protocolInformation"),
     (49, "distinguishedName"),
     (50, "uniqueMember"),
     (51, "houseIdentifier"),
+    (52, "supportedAlgorithms"),
+    (53, "deltaRevocationList"),
     (54, "dmdName"),
     (65, "pseudonym"),
     (72, "role"),
@@ -290,18 +330,29 @@ const X520: Names = &[
 const PKCS9: Names = &[
     (1, "emailAddress"),
     (2, "unstructuredName"),
+    (3, "contentType"),
+    (4, "messageDigest"),
+    (5, "signingTime"),
+    (6, "countersignature"),
     (7, "challengePassword"),
     (8, "unstructuredAddress"),
+    (9, "extendedCertificateAttributes"),
+    (14, "extReq"),
+    (15, "SMIME-CAPS"),
+    (16, "SMIME"),
     (20, "friendlyName"),
+    (21, "localKeyID"),
 ];
 
 /// 0.9.2342.19200300.100.1, RFC 4524.
 const COSINE: Names = &[
     (1, "UID"),
+    (2, "textEncodedORAddress"),
     (3, "mail"),
     (4, "info"),
     (5, "favouriteDrink"),
     (6, "roomNumber"),
+    (7, "photo"),
     (8, "userClass"),
     (9, "host"),
     (10, "manager"),
@@ -313,7 +364,15 @@ const COSINE: Names = &[
     (20, "homeTelephoneNumber"),
     (21, "secretary"),
     (22, "otherMailbox"),
+    (23, "lastModifiedTime"),
+    (24, "lastModifiedBy"),
     (25, "DC"),
+    (26, "aRecord"),
+    (27, "pilotAttributeType27"),
+    (28, "mXRecord"),
+    (29, "nSRecord"),
+    (30, "sOARecord"),
+    (31, "cNAMERecord"),
     (37, "associatedDomain"),
     (38, "associatedName"),
     (39, "homePostalAddress"),
@@ -324,7 +383,15 @@ const COSINE: Names = &[
     (44, "uid"),
     (45, "organizationalStatus"),
     (46, "janetMailbox"),
+    (47, "mailPreferenceOption"),
     (48, "buildingName"),
+    (49, "dSAQuality"),
+    (50, "singleLevelQuality"),
+    (51, "subtreeMinimumQuality"),
+    (52, "subtreeMaximumQuality"),
+    (53, "personalSignature"),
+    (54, "dITRedirect"),
+    (55, "audio"),
     (56, "documentPublisher"),
 ];
 
@@ -357,6 +424,25 @@ mod tests {
         let name = [part(10, b"A"), set].concat();
         assert_eq!(rfc2253(&name), "OU=u+CN=m,O=A");
         assert_eq!(oneline(&name), "/O=A/CN=m+OU=u");
+    }
+
+    #[test]
+    fn values_that_are_no_strings_are_shown_as_openssl_does() {
+        // A bit string of 12 bits, and a sequence.
+        let mut name = part(45, b"\x04\xf0\x0f");
+        name[9] = der::BIT_STRING;
+        assert_eq!(rfc2253(&name), "x500UniqueIdentifier=#030304F00F");
+        assert_eq!(oneline(&name), r"/x500UniqueIdentifier=\xF0\x00");
+        name[9] = der::SEQUENCE;
+        assert_eq!(rfc2253(&name), "x500UniqueIdentifier=#300304F00F");
+        assert_eq!(oneline(&name), r"/x500UniqueIdentifier=0\x03\x04\xF0\x0F");
+        // Letters beyond ASCII, although the type has none.
+        for tag in [0x12, 0x13, 0x14, 0x16] {
+            let mut name = part(3, b"w\xe9");
+            name[9] = tag;
+            assert_eq!(rfc2253(&name), r"CN=w\C3\A9");
+            assert_eq!(oneline(&name), r"/CN=w\xE9");
+        }
     }
 
     #[test]

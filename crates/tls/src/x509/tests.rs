@@ -130,6 +130,23 @@ fn openssl_trusts(at: usize, der: &[u8]) -> Option<bool> {
     Some(said.unwrap().status.success())
 }
 
+#[test]
+fn serial_numbers_are_shown_with_their_sign() {
+    for (bytes, shown) in [
+        (&[7][..], "07"),
+        (&[0], "00"),
+        (&[0, 0x80], "80"),
+        (&[1, 0], "0100"),
+        (&[0x80], "-80"),
+        (&[0xff], "-01"),
+        (&[0xff, 0x7f], "-81"),
+        (&[0xff, 0], "-0100"),
+    ] {
+        let der = Parts { serial: write(INTEGER, &[bytes]), ..Parts::default() }.signed();
+        assert_eq!(Certificate::parse(&der).unwrap().serial_hex(), shown);
+    }
+}
+
 /// Encodings that `openssl verify` accepts. Published DER parsers refuse most of them.
 fn taken() -> Vec<(&'static str, Parts)> {
     let plain = Parts::default;
