@@ -6,6 +6,10 @@ use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::{CipherSuite, NamedGroup, ProtocolVersion, SupportedCipherSuite};
 
+use foreign::FOREIGN;
+
+mod foreign;
+
 /// The cryptography of all TLS: AWS-LC.
 pub fn provider() -> &'static CryptoProvider {
     PROVIDER.get_or_init(aws_lc_rs::default_provider)
@@ -250,8 +254,8 @@ impl Suite {
 /// `$ssl_cipher`: OpenSSL's name of a suite, or the number of one that is unknown here.
 pub fn cipher(id: u16) -> String {
     let tls12 = SUITES.iter().map(|s| (s.id, s.name));
-    let known = tls12.chain(SUITES13.iter().copied()).chain(FOREIGN.iter().copied());
-    let name = known.into_iter().find(|(suite, _)| u16::from(*suite) == id);
+    let own = tls12.chain(SUITES13.iter().copied()).map(|(suite, name)| (u16::from(suite), name));
+    let name = own.chain(FOREIGN.iter().copied()).find(|(suite, _)| *suite == id);
     name.map_or_else(|| format!("0x{id:04x}"), |(_, name)| name.to_owned())
 }
 
@@ -262,34 +266,10 @@ fn is_foreign(words: &str) -> bool {
         "aDSS", "DSS", "PSK", "kPSK", "aPSK", "SRP", "kSRP", "aSRP", "CAMELLIA", "ARIA", "SHA",
         "SHA1", "SSLv3", "TLSv1",
     ];
-    FOREIGN.iter().any(|(_, name)| *name == words) || words.split('+').any(|w| KINDS.contains(&w))
+    // A cipher string has no effect on suites of TLS 1.3, and none on values for signalling.
+    let mut named = FOREIGN.iter().filter(|(_, name)| !name.starts_with("TLS_"));
+    named.any(|(_, name)| *name == words) || words.split('+').any(|w| KINDS.contains(&w))
 }
-
-/// Suites that clients offer and rustls lacks, for `$ssl_ciphers`.
-const FOREIGN: &[(CipherSuite, &str)] = &[
-    (CipherSuite::TLS_DHE_RSA_WITH_AES_256_GCM_SHA384, "DHE-RSA-AES256-GCM-SHA384"),
-    (CipherSuite::TLS_DHE_RSA_WITH_AES_128_GCM_SHA256, "DHE-RSA-AES128-GCM-SHA256"),
-    (CipherSuite::TLS_DHE_RSA_WITH_CHACHA20_POLY1305_SHA256, "DHE-RSA-CHACHA20-POLY1305"),
-    (CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA384, "ECDHE-ECDSA-AES256-SHA384"),
-    (CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA384, "ECDHE-RSA-AES256-SHA384"),
-    (CipherSuite::TLS_DHE_RSA_WITH_AES_256_CBC_SHA256, "DHE-RSA-AES256-SHA256"),
-    (CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256, "ECDHE-ECDSA-AES128-SHA256"),
-    (CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256, "ECDHE-RSA-AES128-SHA256"),
-    (CipherSuite::TLS_DHE_RSA_WITH_AES_128_CBC_SHA256, "DHE-RSA-AES128-SHA256"),
-    (CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA, "ECDHE-ECDSA-AES256-SHA"),
-    (CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA, "ECDHE-RSA-AES256-SHA"),
-    (CipherSuite::TLS_DHE_RSA_WITH_AES_256_CBC_SHA, "DHE-RSA-AES256-SHA"),
-    (CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, "ECDHE-ECDSA-AES128-SHA"),
-    (CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA, "ECDHE-RSA-AES128-SHA"),
-    (CipherSuite::TLS_DHE_RSA_WITH_AES_128_CBC_SHA, "DHE-RSA-AES128-SHA"),
-    (CipherSuite::TLS_RSA_WITH_AES_256_GCM_SHA384, "AES256-GCM-SHA384"),
-    (CipherSuite::TLS_RSA_WITH_AES_128_GCM_SHA256, "AES128-GCM-SHA256"),
-    (CipherSuite::TLS_RSA_WITH_AES_256_CBC_SHA256, "AES256-SHA256"),
-    (CipherSuite::TLS_RSA_WITH_AES_128_CBC_SHA256, "AES128-SHA256"),
-    (CipherSuite::TLS_RSA_WITH_AES_256_CBC_SHA, "AES256-SHA"),
-    (CipherSuite::TLS_RSA_WITH_AES_128_CBC_SHA, "AES128-SHA"),
-    (CipherSuite::TLS_EMPTY_RENEGOTIATION_INFO_SCSV, "TLS_EMPTY_RENEGOTIATION_INFO_SCSV"),
-];
 
 /// A curve with its names. OpenSSL shows the first.
 struct Curve {
@@ -448,6 +428,28 @@ mod tests {
         assert_eq!(set("aNULL"), Chosen::Foreign);
         assert_eq!(set("AES128-SHA:kRSA+AESGCM"), Chosen::Foreign);
         assert_eq!(set("!aNULL"), Chosen::Nothing);
+        assert_eq!(set("DHE-DSS-AES256-SHA:ECDHE-ECDSA-AES256-CCM8"), Chosen::Foreign);
+        assert_eq!(set("TLS_AES_128_CCM_SHA256"), Chosen::Nothing);
+    }
+
+    #[test]
+    fn suites_that_rustls_lacks_have_their_names() {
+        let named = [0x1304, 0x00a3, 0xc0ae, 0xc061, 0x00ff, 0x5600, 0xcca8, 0xc02c].map(cipher);
+        assert_eq!(
+            named,
+            [
+                "TLS_AES_128_CCM_SHA256",
+                "DHE-DSS-AES256-GCM-SHA384",
+                "ECDHE-ECDSA-AES128-CCM8",
+                "ECDHE-ARIA256-GCM-SHA384",
+                "TLS_EMPTY_RENEGOTIATION_INFO_SCSV",
+                "TLS_FALLBACK_SCSV",
+                "ECDHE-RSA-CHACHA20-POLY1305",
+                "ECDHE-ECDSA-AES256-GCM-SHA384",
+            ]
+        );
+        assert_eq!(cipher(0xc031), "0xc031");
+        assert!(FOREIGN.is_sorted_by_key(|(number, _)| *number));
     }
 
     #[test]
