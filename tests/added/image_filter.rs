@@ -60,6 +60,17 @@ fn said(width: u32, height: u32) -> String {
 }
 
 #[test]
+fn a_description_has_no_headers_of_its_picture() {
+    let server = server("location = /p.png { add_header X-Of picture; }");
+    let picture = server.get("/p.png");
+    for name in ["etag", "last-modified", "x-of"] {
+        assert!(picture.header(name).is_some(), "{name}");
+        assert_eq!(server.get("/size/p.png").header(name), None, "{name}");
+    }
+    assert_eq!(size(&server, "/p.png"), said(40, 20));
+}
+
+#[test]
 fn pictures_become_smaller_and_are_turned_and_cut() {
     let s = server(
         "location /h/ { alias %%DIR%%/; image_filter resize 20 $arg_h; }

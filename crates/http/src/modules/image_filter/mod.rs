@@ -246,11 +246,10 @@ async fn answer(r: &mut Request) -> Step {
             return Step::Status(500);
         }
     };
-    let kind =
-        if matches!(conf.filter, ImageFilter::Size) { "application/json" } else { kind.mime() };
-    r.response.say_type(kind.as_bytes());
+    r.response.say_type(kind.mime().as_bytes());
     match new {
         None => Step::Respond(old),
+        Some(text) if matches!(conf.filter, ImageFilter::Size) => describe(r, text.into()),
         Some(new) => {
             r.response.weaken_etag();
             Step::Respond(Bytes::from(new))
@@ -296,13 +295,19 @@ fn action(r: &mut Request, conf: &Conf) -> Option<ImageAction> {
     Some(ImageAction::Change { shape, angle, quality, sharpen })
 }
 
-fn refuse(r: &mut Request, conf: &Conf, why: impl fmt::Display) -> Step {
+/// Answers with a description, without the headers of the picture.
+fn describe(r: &mut Request, text: Bytes) -> Step {
     r.response.renew();
+    (r.response.status, r.error_status) = (200, 0);
+    r.response.say_type(b"application/json");
+    Step::Respond(text)
+}
+
+fn refuse(r: &mut Request, conf: &Conf, why: impl fmt::Display) -> Step {
     if matches!(conf.filter, ImageFilter::Size) {
-        (r.response.status, r.error_status) = (200, 0);
-        r.response.say_type(b"application/json");
-        return Step::Respond(Bytes::from_static(b"{}\r\n"));
+        return describe(r, Bytes::from_static(b"{}\r\n"));
     }
+    r.response.renew();
     r.log(Level::Error, format_args!("image filter: {why}"));
     Step::Status(415)
 }
