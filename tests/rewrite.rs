@@ -105,6 +105,18 @@ fn lines_and_conditions_run_in_order() {
 }
 
 #[test]
+fn captures_before_a_map_are_those_of_the_rule() {
+    let s = Server::start(
+        env!("CARGO_BIN_EXE_weir"),
+        "events { } http { access_log off; map $arg_x $turned { \"~(.)(.)\" $2$1; } \
+         server { listen 127.0.0.1:%%PORT%%; default_type text/plain; \
+         location / { rewrite ^/(.*)$ /$1/$turned/$1; return 200 $uri; } } }",
+    );
+    assert_eq!(s.get("/a?x=12").body(), "/a/21/1");
+    assert_eq!(s.get("/a").body(), "/a//a");
+}
+
+#[test]
 fn conditions_ask_about_files() {
     let s = server(
         "location / {

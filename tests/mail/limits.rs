@@ -58,3 +58,13 @@ fn a_client_that_sends_without_a_pause_has_no_longer() {
     sender.join().unwrap();
     s.wait_log("client timed out (110: Connection timed out) while in auth state", 1);
 }
+
+#[test]
+fn a_method_that_is_not_offered_is_refused_with_a_name_as_well() {
+    let s = mail("", "", "server { listen 127.0.0.1:%%PORT1%%; protocol pop3; }");
+    let mut caller = Caller::new(s.port_at(1));
+    caller.hears();
+    for command in ["AUTH EXTERNAL", "AUTH EXTERNAL dXNlcg==", "AUTH CRAM-MD5"] {
+        assert_eq!(caller.asks(command), "-ERR invalid command", "{command}");
+    }
+}

@@ -28,6 +28,9 @@ fn clients_of_smtp_need_not_log_in_where_they_may() {
     let mut caller = Caller::new(s.port_at(2));
     caller.hears();
     assert_eq!(caller.asks("MAIL FROM:<a>"), "530 5.7.1 Authentication required");
+    caller.says("MAIL FROM:<a>\r\nNOOP\r\n");
+    assert_eq!(caller.hears(), "530 5.7.1 Authentication required");
+    assert_eq!(caller.hears(), "250 2.0.0 OK");
 }
 
 #[test]

@@ -170,6 +170,25 @@ fn least_conn_fills_the_empty_first() {
 }
 
 #[test]
+fn a_failed_peer_has_its_time_and_no_more() {
+    let group = Group::new("g", peers(&[1, 1]), Box::new(RoundRobin), 1);
+    let now = Instant::now();
+    let failed = group.pick(&mut Choice::default(), now).unwrap();
+    group.ended(&failed, Ended::Failed, now);
+    // A request that has tried the other peer.
+    let is_tried = |at| {
+        let mut choice = Choice::default();
+        let picked = [group.pick(&mut choice, at), group.pick(&mut choice, at)];
+        let picked: Vec<_> = picked.into_iter().flatten().collect();
+        picked.iter().for_each(|one| _ = group.ended(one, well(), at));
+        picked.iter().any(|one| one.peer.name == failed.peer.name)
+    };
+    let time = PeerOptions::default().fail_timeout;
+    assert!(!is_tried(now + time - Duration::from_millis(1)));
+    assert!(is_tried(now + time + Duration::from_millis(1)));
+}
+
+#[test]
 fn backups_wait_for_the_last_to_fail() {
     let mut list = peers(&[1, 1]);
     list.push(peer(9000, PeerOptions { backup: true, ..PeerOptions::default() }));
