@@ -155,6 +155,38 @@ fn a_client_that_does_not_read_holds_up_no_other() {
     assert_eq!(peer.opened(), 1);
 }
 
+/// Go's server answers, wants no more of the request, and refuses each piece that was on its way.
+#[test]
+fn an_early_answer_outlives_refusals_of_the_rest_of_the_body() {
+    let peer = Peer::new(|_, talk| {
+        talk.settings(&[]);
+        loop {
+            let asked = talk.head()?;
+            talk.wait()?;
+            talk.at_once(|talk| {
+                talk.fields(asked.id, &[(":status", "401"), ("content-length", "6")], false);
+                talk.data(asked.id, b"no way", true);
+                talk.reset(asked.id, ErrorCode::NoError);
+                talk.reset(asked.id, ErrorCode::StreamClosed);
+                talk.reset(asked.id, ErrorCode::StreamClosed);
+            });
+        }
+    });
+    for inside in ["", "proxy_request_buffering off; proxy_buffering off;"] {
+        let server = start(&peer, "", &format!("client_max_body_size 0; {inside}"));
+        for _ in 0..3 {
+            let answer = post(&server, "/", &[b'b'; 200_000]).response();
+            assert_eq!(
+                (answer.status, answer.body()),
+                (401, "no way".to_owned()),
+                "{}",
+                server.log()
+            );
+        }
+        assert_eq!(server.logged("[error]"), 0, "{}", server.log());
+    }
+}
+
 #[test]
 fn a_client_that_leaves_resets_its_stream_only() {
     let (tell, told) = channel();

@@ -203,15 +203,18 @@ impl StreamState {
     }
 
     /// Handles RST_STREAM. One may follow a complete answer, which stays valid with NO_ERROR (RFC
-    /// 9113, section 8.1). An answer that is only a head stays valid with any code: gRPC servers
-    /// end calls early in this way. A body before another code may be incomplete, as in nginx.
+    /// 9113, section 8.1). It also stays valid with STREAM_CLOSED, which is about frames of the
+    /// request: after an early answer, Go's server refuses each one that is on its way. An answer
+    /// that is only a head stays valid with any code: gRPC servers end calls early in this way. A
+    /// body before another code may be incomplete, as in nginx.
     pub fn take_reset(&self, code: u32) {
         let is_closed = self.enough.replace(true);
         self.send_window.close();
-        let is_good = code == ErrorCode::NoError as u32 || self.is_bare.get();
+        let is_late = code == ErrorCode::StreamClosed as u32;
+        let is_good = code == ErrorCode::NoError as u32 || is_late || self.is_bare.get();
         if !self.ended.get() || !is_good {
             self.fail(self.rejection(code));
-        } else if is_closed {
+        } else if is_closed && !is_late {
             let id = self.id;
             self.fail(Ending::invalid(format!("upstream sent frame for closed stream {id}")));
         } else {
