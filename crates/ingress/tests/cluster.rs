@@ -13,6 +13,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use weir_testkit::{Dir, PATIENCE, Process, free_port, listen};
 
+#[path = "cluster/events.rs"]
+mod events;
 #[path = "cluster/process.rs"]
 mod process;
 #[path = "cluster/statuses.rs"]
@@ -104,6 +106,15 @@ fn respond(asked: &Asked, objects: &mut BTreeMap<String, Vec<Value>>) -> (u16, V
     }
     let object: Value = serde_json::from_str(&asked.body).unwrap_or_default();
     match asked.method.as_str() {
+        "POST"
+            if objects
+                .get(path)
+                .into_iter()
+                .flatten()
+                .any(|known| known["metadata"]["name"] == object["metadata"]["name"]) =>
+        {
+            return (409, failure(409, "AlreadyExists"));
+        }
         "POST" => objects.entry(path.to_owned()).or_default().push(object.clone()),
         "PUT" => {
             let list = objects.entry(parent.to_owned()).or_default();

@@ -38,13 +38,12 @@ mod watch;
 mod weir_api;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kube::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch::channel;
 
 pub use shared::{Options, Publish};
 use shared::{Shared, say};
@@ -94,15 +93,7 @@ async fn start(mut options: Options) -> Result<(), String> {
     config.read_timeout = Some(Duration::from_secs(watch::LONGEST_WATCH + 30));
     config.reset_reader_on_write = true;
     let client = Client::try_from(config).map_err(|error| error.to_string())?;
-    let shared = Arc::new(Shared {
-        cluster: cluster::Cluster::default(),
-        counters: health::Counters::default(),
-        servers: Mutex::new(servers::ServerFiles::new(&options.settings)),
-        leads: channel(None).0,
-        report: channel(Arc::default()).0,
-        obstacles: Mutex::default(),
-        ends: AtomicBool::new(false),
-    });
+    let shared = Arc::new(Shared::new(&options.settings));
     let mut term = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut quit = signal(SignalKind::quit()).map_err(|error| error.to_string())?;
     let mut int = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch::{Receiver, Sender};
+use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio::time::sleep;
 
 use super::cluster::Cluster;
@@ -91,6 +91,18 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    pub(super) fn new(settings: &Settings) -> Shared {
+        Shared {
+            cluster: Cluster::default(),
+            counters: Counters::default(),
+            servers: Mutex::new(ServerFiles::new(settings)),
+            leads: channel(None).0,
+            report: channel(Arc::default()).0,
+            obstacles: Mutex::default(),
+            ends: AtomicBool::new(false),
+        }
+    }
+
     /// Whether this pod may write to the cluster now.
     pub(super) fn leads(&self) -> bool {
         is_held(*self.leads.borrow(), Instant::now())
