@@ -74,6 +74,9 @@ fn is(object: &Value, name: &str) -> bool {
 fn respond(asked: &Asked, objects: &mut BTreeMap<String, Vec<Value>>) -> (u16, Value) {
     let path = asked.path.as_str();
     let (parent, name) = path.rsplit_once('/').unwrap_or_default();
+    if objects.contains_key(&format!("{path} busy")) {
+        return (503, failure(503, "ServiceUnavailable"));
+    }
     if asked.method == "GET" {
         let one = objects.get(parent).into_iter().flatten().find(|object| is(object, name));
         if let Some(object) = one {
@@ -90,11 +93,8 @@ fn respond(asked: &Asked, objects: &mut BTreeMap<String, Vec<Value>>) -> (u16, V
         let mut items = objects.get(path).cloned().unwrap_or_default();
         items.retain(|object| wanted.is_none_or(|name| is(object, name)));
         // The first list is so old that no watch goes on from there.
-        let version = if objects.insert(format!("{path} listed"), Vec::new()).is_some() {
-            "1"
-        } else {
-            "old"
-        };
+        let again = objects.insert(format!("{path} listed"), Vec::new()).is_some();
+        let version = if again { "1" } else { "old" };
         let metadata = json!({ "resourceVersion": version });
         return (
             200,
@@ -352,9 +352,9 @@ fn sites(namespace: &str, many: u32) -> BTreeMap<String, Vec<Value>> {
 /// The same where the API server is asked for one namespace.
 fn sites_of_the_only_namespace(namespace: &str, many: u32) -> BTreeMap<String, Vec<Value>> {
     let own = format!("v1/namespaces/{namespace}/ingresses");
-    let list = sites(namespace, many).into_iter();
-    let objects: BTreeMap<_, _> =
-        list.map(|(path, list)| (path.replace("v1/ingresses", &own), list)).collect();
+    let place = |path: String| path.replace("v1/ingresses", &own);
+    let list = sites(namespace, many).into_iter().map(|(path, list)| (place(path), list));
+    let objects: BTreeMap<_, _> = list.collect();
     assert!(objects.keys().any(|path| path.ends_with(&own)), "{objects:?}");
     objects
 }

@@ -92,6 +92,9 @@ async fn start(mut options: Options) -> Result<(), String> {
     // Longer than the API server keeps a silent watch open.
     config.read_timeout = Some(Duration::from_secs(watch::LONGEST_WATCH + 30));
     config.reset_reader_on_write = true;
+    // `kube` would repeat calls by itself while the API server answers 429, 503 or 504. Its waits
+    // grow to minutes, and no failure would be told meanwhile.
+    config.default_retry = false;
     let client = Client::try_from(config).map_err(|error| error.to_string())?;
     let shared = Arc::new(Shared::new(&options.settings));
     let mut term = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;

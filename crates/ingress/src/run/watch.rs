@@ -11,6 +11,7 @@ use futures_util::stream::{self, BoxStream};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::Api;
+use kube::core::Status;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{Config, Error, Event, watcher};
@@ -293,8 +294,11 @@ impl Outage {
     /// Records a failure. Returns whether the API server refuses the watch for lack of rights.
     pub fn watch_failed(&mut self, shared: &Shared, error: &Error) -> bool {
         shared.counters.watch_failures.add();
-        // A compacted history (410) is not worth a log line.
-        if !std::mem::replace(&mut self.failed, true) && !has_status(error, 410) {
+        // A compacted history (410) is no outage: a list follows.
+        if has_status(error, 410) {
+            return false;
+        }
+        if !std::mem::replace(&mut self.failed, true) {
             say("warn", format_args!("{}: {}", self.kind, error_chain(error)));
         }
         self.refusals = if has_status(error, 403) { self.refusals.saturating_add(1) } else { 0 };
@@ -326,19 +330,23 @@ fn has_status(error: &Error, code: u16) -> bool {
     }
 }
 
-/// The text of an error with its causes.
-pub fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        next = cause.source();
+/// The text of an error with its causes. An answer of the API server is its message and status.
+pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(kube::Error::Api(status)) = error.downcast_ref() {
+        let Status { code, reason, message, .. } = &**status;
+        return match message.is_empty() {
+            true => format!("{code} {reason}"),
+            false => format!("{message} ({code} {reason})"),
+        };
     }
-    text
+    let text = error.to_string();
+    let Some(cause) = error.source() else { return text };
+    // Most texts end with that of their cause.
+    let own = text.strip_suffix(&cause.to_string()).unwrap_or(&text).trim_end_matches([':', ' ']);
+    match own.is_empty() {
+        true => error_chain(cause),
+        false => format!("{own}: {}", error_chain(cause)),
+    }
 }
 
 /// Doubles each wait until the watch delivers events. The first event after a failure is
@@ -384,5 +392,32 @@ mod tests {
         waits.reset();
         waits.reset();
         assert_eq!(waits.next(), Some(FIRST_WAIT));
+    }
+
+    fn failed(code: u16, reason: &str) -> Error {
+        let status = Status::failure("too much to do", reason).with_code(code);
+        Error::InitialListFailed(kube::Error::Api(Box::new(status)))
+    }
+
+    #[test]
+    fn an_answer_of_the_api_server_is_told_in_its_words() {
+        let told = error_chain(&failed(429, "TooManyRequests"));
+        let wanted = "failed to perform initial object list: too much to do (429 TooManyRequests)";
+        assert_eq!(told, wanted);
+        let why = std::io::Error::other("reset");
+        let told = error_chain(&Error::WatchFailed(kube::Error::ReadEvents(why)));
+        assert_eq!(told, "watch stream failed: Error reading events stream: reset");
+    }
+
+    #[test]
+    fn a_compacted_history_is_no_outage() {
+        let shared = Shared::new(&crate::settings::Settings::default());
+        let mut outage = Outage::new("Ingress", Need::Needed);
+        assert!(!outage.watch_failed(&shared, &failed(410, "Expired")));
+        assert!(!outage.failed && lock(&shared.obstacles).is_empty());
+        assert!(!outage.watch_failed(&shared, &failed(503, "ServiceUnavailable")));
+        assert!(outage.failed && lock(&shared.obstacles).contains_key("Ingress"));
+        outage.event_received(&shared, false);
+        assert!(!outage.failed && lock(&shared.obstacles).is_empty());
     }
 }

@@ -32,6 +32,27 @@ fn clients_that_say_nothing_keep_no_probe_out() {
 }
 
 #[test]
+fn an_api_server_that_is_overloaded_is_named_by_the_probe() {
+    let dir = Dir::new();
+    let health = format!("127.0.0.1:{}", free_port());
+    let busy = BTreeMap::from([("/api/v1/secrets busy".to_owned(), Vec::new())]);
+    let (_process, told) = start(&dir, busy, &["--health", &health]);
+    // Other kinds are listed and watched.
+    come(&told, "WATCH", &["/api/v1/services"]);
+    let end = Instant::now() + PATIENCE;
+    let mut answer = String::new();
+    while !answer.contains("not ready: Secret: ") {
+        assert!(Instant::now() < end, "{answer}");
+        let mut probe = TcpStream::connect(&health).unwrap();
+        probe.write_all(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        answer.clear();
+        probe.read_to_string(&mut answer).unwrap();
+        thread::yield_now();
+    }
+    assert!(answer.contains("no (503 ServiceUnavailable)"), "{answer}");
+}
+
+#[test]
 fn a_pod_that_ends_gives_its_lease_up_and_serves_on() {
     let dir = Dir::new();
     let (mut process, told) = start(&dir, BTreeMap::new(), &["--drain", "3600"]);
