@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 use weir_ingress::annotations::{KNOWN, PREFIX, State, state};
 use weir_ingress::{Finding, Settings, Severity, Snapshot, translate};
 
+#[path = "annotations/hostile.rs"]
+mod hostile;
+
 const LIST: &str = include_str!("annotations.txt");
 const PAGE: &str = "docs/ingress-nginx-annotations.md";
 
@@ -93,18 +96,13 @@ fn ingress(name: &str, service: &str, annotations: &[(&str, &str)]) -> Value {
     object("networking.k8s.io/v1", "Ingress", name, rest)
 }
 
-/// The configuration and the findings of a site with these annotations. Those of a canary stand at a second Ingress.
-fn made(annotations: &[(&str, &str)]) -> (String, Vec<Finding>) {
-    let of_canary = |(name, _): &&(&str, &str)| {
-        ["canary", "affinity-canary-behavior"].contains(name) || name.starts_with("canary-")
-    };
-    let (canary, main): (Vec<_>, Vec<_>) = annotations.iter().partition(of_canary);
-    let mut list = beside();
-    list.push(ingress("main", "shop", &main));
-    if !canary.is_empty() {
-        list.push(ingress("second", "errors", &canary));
-    }
-    let settings = Settings {
+/// Whether an annotation belongs to the Ingress of a canary.
+fn is_of_canary(name: &str) -> bool {
+    ["canary", "affinity-canary-behavior"].contains(&name) || name.starts_with("canary-")
+}
+
+fn settings() -> Settings {
+    Settings {
         without_class: true,
         passthrough: true,
         snippet_directives: ["add_header", "proxy_set_header", "proxy_buffer_size"]
@@ -119,7 +117,18 @@ fn made(annotations: &[(&str, &str)]) -> (String, Vec<Finding>) {
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into(),
         ..Settings::default()
-    };
+    }
+}
+
+/// The configuration and the findings of a site with these annotations. Those of a canary stand at a second Ingress.
+fn made(annotations: &[(&str, &str)]) -> (String, Vec<Finding>) {
+    let (canary, main): (Vec<_>, Vec<_>) = annotations.iter().partition(|one| is_of_canary(one.0));
+    let mut list = beside();
+    list.push(ingress("main", "shop", &main));
+    if !canary.is_empty() {
+        list.push(ingress("second", "errors", &canary));
+    }
+    let settings = settings();
     let mut snapshot = Snapshot::default();
     let text: String = list.iter().map(|object| format!("---\n{object}\n")).collect();
     assert_eq!(snapshot.add_text(&text), Vec::<String>::new());
