@@ -64,6 +64,28 @@ fn an_upgraded_connection_is_a_tunnel() {
     server.wait_file("logs/t", &passed("OK", "first\nsecond\n"), 1);
 }
 
+/// Nothing that a server sends behind 101 can be taken for the next answer.
+#[test]
+fn a_server_that_switches_unasked_ends_the_connection() {
+    let port = upstream(|talk| {
+        assert!(talk.head().contains("Upgrade: echo\r\n"));
+        talk.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\n");
+        talk.say("Connection: upgrade\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nstolen");
+    });
+    let server = start(
+        "",
+        &format!(
+            "location / {{ proxy_pass http://127.0.0.1:{port}; proxy_set_header Upgrade echo;
+                 proxy_set_header Connection upgrade; }}"
+        ),
+    );
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /next HTTP/1.1\r\nHost: a\r\n\r\n");
+    let told = client.rest();
+    assert!(told.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{told}");
+    assert!(told.ends_with("\r\n\r\n") && !told.contains("200 OK"), "{told}");
+}
+
 #[test]
 fn of_a_tunnel_that_ends_with_its_worker_the_bytes_count() {
     let (mut server, mut client, mut reader) = upgraded("first\n");
