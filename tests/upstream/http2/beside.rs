@@ -111,6 +111,48 @@ fn cancelled_requests_cost_others_nothing() {
     blames_no_server(&server);
 }
 
+/// A server may stop to read a connection and leave it open. The first request that it has not answered in time is the last.
+#[test]
+fn a_connection_without_a_sign_of_life_gets_no_more_requests() {
+    let (tell, told) = teller();
+    let peer = Peer::new(move |_, talk| {
+        talk.settings(&[]);
+        loop {
+            match talk.next()? {
+                Event::Head(head) if head.field(":path") == "/" => talk.answer(head.id, "well"),
+                Event::Head(_) => tell("asked")?,
+                Event::Reset(..) => tell("reset")?,
+                _ => {}
+            }
+        }
+    });
+    let late = "proxy_read_timeout 1200ms; proxy_http_version 2; proxy_next_upstream off;";
+    let locations = format!(
+        "location / {{ proxy_pass http://u; }}
+         location /late {{ proxy_pass http://u; {late} }}
+         location /alone {{ proxy_pass http://127.0.0.1:{}; {late} }}",
+        peer.port
+    );
+    let server = twice(&peer, "", &locations);
+    let is_another = |before: usize| {
+        assert_eq!(ask(&server, "/").response().body(), "well");
+        assert_eq!(peer.opened(), before + 1, "{}", server.log());
+    };
+    assert_eq!(ask(&server, "/").response().body(), "well");
+    assert_eq!(ask(&server, "/late").response().status, 504);
+    assert_eq!([told.next(&server), told.next(&server)], ["asked", "reset"]);
+    is_another(1);
+
+    // The client of this one leaves once another server was too late.
+    let leaving = ask(&server, "/leaves");
+    assert_eq!(told.next(&server), "asked");
+    assert_eq!(ask(&server, "/alone").response().status, 504);
+    assert_eq!([told.next(&server), told.next(&server)], ["asked", "reset"]);
+    drop(leaving);
+    assert_eq!(told.next(&server), "reset");
+    is_another(3);
+}
+
 /// Requests that are under way together may be given up together: that must not end the connection for another one.
 #[test]
 fn resets_beyond_what_a_server_may_bear_wait_for_the_others() {

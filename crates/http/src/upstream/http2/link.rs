@@ -28,6 +28,9 @@ const RESETS_IN_A_ROW: u64 = 3;
 /// How long a reset is delayed on a connection at its limit. By then the other streams may have
 /// ended, and the connection with them.
 const GRACE: Duration = Duration::from_secs(10);
+/// How long a request waits at least before its end says something about the connection: see
+/// [`Link::doubt`].
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// A connection, shared by its streams.
 pub struct Link {
@@ -49,6 +52,8 @@ pub struct Link {
     is_announced: Cell<bool>,
     /// Since when there have been no streams.
     idle_since: Cell<Instant>,
+    /// When the newest frame was received.
+    heard: Cell<Instant>,
     /// Other requests wait for the server's settings.
     opening: RefCell<Option<Opening>>,
 }
@@ -76,6 +81,7 @@ impl Link {
             resets: Cell::new(0),
             is_announced: Cell::new(false),
             idle_since: Cell::new(now),
+            heard: Cell::new(now),
             opening: RefCell::new(opening),
         };
         link.greet();
@@ -180,6 +186,22 @@ impl Link {
         }
         if last {
             self.idle_since.set(self.handle().now());
+        }
+    }
+
+    /// Notes that a frame was received.
+    pub fn hear(&self) {
+        self.heard.set(self.handle().now());
+    }
+
+    /// Takes no new streams if the server has sent no frame since a stream `began`, which gets no
+    /// answer. The server may have stopped to read the connection, and new requests would wait in
+    /// vain, too. `is_late`: the answer's time is over. Otherwise the request must have waited for
+    /// [`SILENCE`].
+    pub fn doubt(&self, began: Instant, is_late: bool) {
+        let waited = self.handle().now().saturating_duration_since(began);
+        if self.heard.get() <= began && (is_late || waited >= SILENCE) {
+            self.leave();
         }
     }
 

@@ -56,6 +56,7 @@ impl FrameHandler for ServerFrameReader {
     }
 
     fn frame_begins(&mut self, head: FrameHead) {
+        self.link.hear();
         // SETTINGS must be a server's first frame. A server that begins with another frame has
         // none.
         if head.kind != FrameType::Settings {

@@ -87,6 +87,7 @@ pub struct StreamState {
     received: Cell<u64>,
     /// Bytes of the head that was sent.
     head: usize,
+    began: Instant,
 }
 
 impl StreamState {
@@ -117,6 +118,7 @@ impl StreamState {
             reader: RefCell::default(),
             received: Cell::new(0),
             head: head + frame::HEAD,
+            began: link.handle().now(),
             link,
         }
     }
@@ -358,7 +360,10 @@ impl Stream {
         };
         match either(ready, self.0.link.handle().sleep_until(at)).await {
             Either::Left(()) => Ok(()),
-            Either::Right(()) => Err(io::ErrorKind::TimedOut.into()),
+            Either::Right(()) => {
+                self.0.link.doubt(self.0.began, true);
+                Err(io::ErrorKind::TimedOut.into())
+            }
         }
     }
 
@@ -435,6 +440,9 @@ impl Drop for Stream {
         state.send_window.wake();
         let done = state.send_window.is_closed() && state.ended.get();
         let reset = !done && !state.enough.get();
+        if reset {
+            state.link.doubt(state.began, false);
+        }
         state.link.let_go(state.id, reset.then_some(ErrorCode::Cancel));
         state.link.handle().give_buf(state.incoming.take());
     }
