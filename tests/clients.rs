@@ -77,6 +77,18 @@ fn what_is_no_header_closes_the_connection() {
     server.wait_log(&format!("{text}, {about}"), 1);
 }
 
+/// A sender whose lines end with LF waits for an answer, and there is nothing to wait for.
+#[test]
+fn a_line_that_ends_without_cr_is_no_header() {
+    let server = Server::start(WEIR, CONF);
+    for line in ["PROXY TCP4 192.0.2.1 192.0.2.2 123 5678", "PROXY UNKNOWN"] {
+        let mut client = server.connect();
+        client.send(format!("{line}\n"));
+        assert_eq!(client.rest(), "");
+        server.wait_log(&format!("broken header: \"{line}\" while reading PROXY protocol"), 1);
+    }
+}
+
 #[test]
 fn forwarded_lists_are_read_as_far_as_they_are_believed() {
     let server = Server::start(WEIR, CONF);

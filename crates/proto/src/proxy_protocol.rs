@@ -241,7 +241,9 @@ fn version_1(input: &[u8]) -> Result<ProxyProgress, NoLine> {
     }
     let line = &input[..input.len().min(LINE)];
     let Some(end) = line.windows(2).position(|pair| pair == b"\r\n") else {
-        return if input.len() < LINE { Ok(ProxyProgress::More) } else { Err(NoLine) };
+        // A sender of LF alone waits for an answer and sends nothing more.
+        let may_end = input.len() < LINE && !line.contains(&b'\n');
+        return if may_end { Ok(ProxyProgress::More) } else { Err(NoLine) };
     };
     let len = end + 2;
     let rest = input.get(start.len()..end).ok_or(NoLine)?;

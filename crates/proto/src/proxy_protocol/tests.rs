@@ -52,6 +52,9 @@ fn what_is_no_header() {
         assert_eq!(error.to_string(), format!("broken header: \"{text}\""));
     }
     assert!(parse(&[b"PROXY ", "x".repeat(101).as_bytes()].concat()).is_err());
+    for line in ["PROXY TCP4 1.1.1.1 2.2.2.2 1 2\n", "PROXY UNKNOWN\nGET / HTTP/1.0\n"] {
+        assert!(parse(line.as_bytes()).is_err());
+    }
     let mut other = ipv4(b"");
     other[12] = 0x31;
     assert_eq!(parse(&other), Err(HeaderError::Version(3)));
