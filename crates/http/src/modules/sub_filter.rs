@@ -171,6 +171,8 @@ struct Search {
     begins: Box<[bool; 256]>,
     /// The end of the input, which may be the beginning of a match.
     pending: Bytes,
+    /// Bytes of the body before those that are searched.
+    passed: u64,
 }
 
 struct Substitution {
@@ -179,7 +181,19 @@ struct Substitution {
     to: &'static Template,
     /// The value of the replacement in this response, once it was evaluated.
     value: Option<Bytes>,
+    /// The position in the body at which the string was compared last. No match begins before it.
+    start: u64,
+    /// Number of bytes that are equal there.
+    equal: usize,
+    /// For each beginning of the string, the length of the longest one that is shorter and also
+    /// ends there. Empty until it is needed.
+    borders: Vec<u32>,
+    #[cfg(test)]
+    compared: usize,
 }
+
+/// So few equal bytes are compared again at the next position.
+const FEW: usize = 8;
 
 /// The result of a comparison at a position.
 enum At {
@@ -194,7 +208,7 @@ enum At {
 impl Search {
     fn new(once: bool) -> Search {
         let begins = Box::new([false; 256]);
-        Search { texts: Vec::new(), once, begins, pending: Bytes::new() }
+        Search { texts: Vec::new(), once, begins, pending: Bytes::new(), passed: 0 }
     }
 
     /// Adds a string. An empty one never matches.
@@ -203,7 +217,7 @@ impl Search {
         if let Some(&first) = from.first() {
             self.begins[usize::from(first)] = true;
             self.begins[usize::from(first.to_ascii_uppercase())] = true;
-            self.texts.push(Substitution { from, to, value: None });
+            self.texts.push(Substitution::new(from, to));
         }
     }
 
@@ -235,12 +249,14 @@ impl Search {
         while !self.is_over() {
             let Some(skip) = self.next_begin(body.get(at..).unwrap_or_default()) else { break };
             at += skip;
-            match self.look(body.get(at..).unwrap_or_default(), last) {
+            let position = self.passed + at as u64;
+            match self.look(body.get(at..).unwrap_or_default(), position, last) {
                 At::Nothing => at += 1,
                 At::Text(n) => {
                     out(body.split_to(at));
                     let Some(text) = self.texts.get_mut(n) else { break };
                     bytes::Buf::advance(&mut body, text.from.len());
+                    self.passed = position + text.from.len() as u64;
                     out(text.value.get_or_insert_with(|| eval(text.to)).clone());
                     at = 0;
                 }
@@ -250,6 +266,7 @@ impl Search {
                 }
             }
         }
+        self.passed += body.len() as u64;
         out(body);
     }
 
@@ -262,23 +279,88 @@ impl Search {
         body.iter().position(|byte| self.begins[usize::from(*byte)])
     }
 
-    fn look(&self, body: &[u8], last: bool) -> At {
-        for (n, text) in self.texts.iter().enumerate() {
+    fn look(&mut self, body: &[u8], position: u64, last: bool) -> At {
+        for (n, text) in self.texts.iter_mut().enumerate() {
             if self.once && text.value.is_some() {
                 continue;
             }
-            let len = text.from.len().min(body.len());
-            let equal =
-                body.iter().zip(&text.from).all(|(byte, want)| byte.to_ascii_lowercase() == *want);
-            if equal && len == text.from.len() {
+            let equal = text.compare(body, position);
+            if equal == text.from.len() {
                 return At::Text(n);
             }
-            if equal && !last {
+            if equal == body.len() && !last {
                 return At::Unknown;
             }
         }
         At::Nothing
     }
+}
+
+impl Substitution {
+    fn new(from: Vec<u8>, to: &'static Template) -> Substitution {
+        Substitution {
+            from,
+            to,
+            value: None,
+            start: 0,
+            equal: 0,
+            borders: Vec::new(),
+            #[cfg(test)]
+            compared: 0,
+        }
+    }
+
+    /// Returns how many bytes at the start of `body` are equal. `position` is its position in the
+    /// whole body, at or after that of the call before. Bytes that are known to be equal or not are
+    /// not compared again (Knuth, Morris and Pratt): a client may choose the string, and a long one
+    /// that nearly matches everywhere would take its length for each byte.
+    fn compare(&mut self, body: &[u8], position: u64) -> usize {
+        self.move_to(position);
+        if self.start > position {
+            return 0;
+        }
+        let body = body.get(self.equal..).unwrap_or_default();
+        let from = self.from.get(self.equal..).unwrap_or_default();
+        let more =
+            body.iter().zip(from).take_while(|(byte, want)| byte.to_ascii_lowercase() == **want);
+        let more = more.count();
+        self.equal += more;
+        #[cfg(test)]
+        {
+            self.compared += more + 1;
+        }
+        self.equal
+    }
+
+    /// Moves to the first position from `position` on at which a match may begin.
+    fn move_to(&mut self, position: u64) {
+        while self.start < position {
+            if self.equal <= FEW {
+                (self.start, self.equal) = (position, 0);
+                return;
+            }
+            if self.borders.is_empty() {
+                self.borders = borders(&self.from);
+            }
+            let border = self.borders.get(self.equal - 1).map_or(0, |border| *border as usize);
+            self.start += (self.equal - border) as u64;
+            self.equal = border;
+        }
+    }
+}
+
+/// See [`Substitution::borders`].
+fn borders(text: &[u8]) -> Vec<u32> {
+    let mut borders: Vec<u32> = vec![0; text.len().min(1)];
+    let mut len = 0;
+    for byte in text.iter().skip(1) {
+        while len > 0 && text.get(len) != Some(byte) {
+            len = borders.get(len - 1).map_or(0, |border| *border as usize);
+        }
+        len += usize::from(text.get(len) == Some(byte));
+        borders.push(len as u32);
+    }
+    borders
 }
 
 #[cfg(test)]
@@ -333,6 +415,41 @@ mod tests {
     }
 
     #[test]
+    fn each_byte_is_compared_a_few_times() {
+        let (run, long) = ("a".repeat(1000), "a".repeat(100_000));
+        let from = format!("{run}b{run}");
+        let mut search = Search::new(false);
+        search.add(from.as_bytes(), &ONE);
+        for piece in long.as_bytes().chunks(10) {
+            search.read(Bytes::copy_from_slice(piece), &mut |_| Bytes::new(), &mut |_| ());
+        }
+        search.end(&mut |_| Bytes::new(), &mut |_| ());
+        let compared = search.texts[0].compared;
+        assert!(compared < 4 * long.len(), "{compared}");
+    }
+
+    /// Replaces without knowledge of earlier comparisons.
+    fn replaced_plainly(pairs: &[(&str, &'static Template)], mut body: &[u8]) -> Vec<u8> {
+        let mut all = Vec::new();
+        while let Some(&byte) = body.first() {
+            let here = |(from, _): &&(&str, _)| {
+                body.get(..from.len()).is_some_and(|at| at.eq_ignore_ascii_case(from.as_bytes()))
+            };
+            match pairs.iter().find(here) {
+                Some((from, to)) => {
+                    all.extend_from_slice(&to.shared().unwrap_or_default());
+                    body = &body[from.len()..];
+                }
+                None => {
+                    all.push(byte);
+                    body = &body[1..];
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
     fn short_pieces_go_out_together() {
         let mut out = Joined::default();
         for n in 0..1000 {
@@ -357,6 +474,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn long_strings_with_repetitions_are_found(
+            body in "((a{0,12}b){0,3}A{0,30}){0,6}",
+            from in prop::collection::vec("(a{1,12}b?){1,3}a{0,12}", 1..4),
+            size in 1usize..40,
+        ) {
+            let values: [&'static Template; 3] = [&ONE, &LONG, &EMPTY];
+            let pairs: Vec<_> = from.iter().map(String::as_str).zip(values).collect();
+            let pieces: Vec<&[u8]> = body.as_bytes().chunks(size).collect();
+            let plain = replaced_plainly(&pairs, body.as_bytes());
+            prop_assert_eq!(replaced(&pairs, false, &pieces), plain);
+        }
+
         #[test]
         fn cutting_a_body_changes_nothing(
             body in "[abAB]{0,40}",
