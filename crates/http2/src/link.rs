@@ -242,7 +242,7 @@ impl<S: Stream> Link<S> {
         }
         let last = streams.is_empty();
         drop(streams);
-        self.queue.borrow_mut().retain(|stream| stream.id() != id);
+        self.dequeue(id);
         // The stream may have been admitted without sending yet.
         self.admit();
         if last {
@@ -259,6 +259,11 @@ impl<S: Stream> Link<S> {
     /// Puts a stream at the front of the queue.
     pub(crate) fn enqueue_first(&self, stream: Rc<S>) {
         self.queue.borrow_mut().push_front(stream);
+    }
+
+    /// Removes a stream from the queue.
+    pub(crate) fn dequeue(&self, id: u32) {
+        self.queue.borrow_mut().retain(|stream| stream.id() != id);
     }
 
     /// True if streams are in the queue.

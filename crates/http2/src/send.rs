@@ -197,7 +197,7 @@ pub fn send_some<S: Stream>(
             chain.clear();
         }
         if stream.send_window().is_done(chain, last) {
-            stream.send_window().turn.set(Turn::Free);
+            end_turn(stream);
             return Ok(Pause::Done);
         }
         if !chain.is_empty() && !may_send(stream) {
@@ -210,6 +210,16 @@ pub fn send_some<S: Stream>(
             return Ok(Pause::File(READ_AHEAD.max(chunk)));
         }
         send_frame(stream, chain, last, chunk);
+    }
+}
+
+/// Ends the turn of a stream that has nothing to send for now. If it has sent nothing in its turn,
+/// since its body is unwanted, the next stream gets the turn: nothing else would admit that one.
+fn end_turn<S: Stream>(stream: &S) {
+    match stream.send_window().turn.replace(Turn::Free) {
+        Turn::Queued => stream.link().dequeue(stream.id()),
+        Turn::Admitted(_) => stream.link().admit(),
+        Turn::Free | Turn::Sending(_) | Turn::Spent => {}
     }
 }
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use weir_engine::{Handle, Loop, Options};
+use weir_engine::{Chain, Handle, Loop, Options};
 use weir_proto::http2::frame;
 
 use super::fuzz::FuzzStream;
@@ -43,6 +43,24 @@ fn a_stream_whose_window_was_taken_leaves_its_turn_to_the_next() {
     link.set_backlog(0);
     assert!(!has_room(&streams[0]), "it has no window");
     assert!(has_room(&streams[1]), "nothing else is sent, so nothing else would admit it");
+    streams.iter().for_each(|stream| _ = link.remove(stream.id));
+}
+
+#[test]
+fn a_stream_without_a_body_any_more_leaves_its_turn_to_the_next() {
+    let own = Loop::new(&Options::default()).unwrap();
+    // The outbox has room for one stream at a time.
+    let (link, streams) = connection(&own.handle(), 1 << 16, &[1000, 1000, 1000]);
+    link.set_backlog(FULL);
+    assert!(streams.iter().all(|stream| !has_room(stream)));
+    let needs_none = |stream: &Rc<FuzzStream>| {
+        let done = send_some(&**stream, &mut Chain::new(), false, 1 << 14).unwrap();
+        assert_eq!(done, Pause::Done);
+    };
+    needs_none(&streams[0]);
+    link.set_backlog(0);
+    needs_none(&streams[1]);
+    assert!(has_room(&streams[2]), "nothing else is sent, so nothing else would admit it");
     streams.iter().for_each(|stream| _ = link.remove(stream.id));
 }
 
