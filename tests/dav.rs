@@ -177,8 +177,12 @@ fn a_file_that_is_being_sent_is_replaced_not_rewritten() {
     let server = start();
     put(&server, "/old", "old text");
     put(&server, "/new", "new");
+    let mode = fs::Permissions::from_mode(0o640);
+    fs::set_permissions(server.dir().file("root/new"), mode.clone()).unwrap();
     let mut sending = std::fs::File::open(server.dir().file("root/old")).unwrap();
     assert_eq!(server.ask("COPY /new", &to("/old"), "").status, 204);
+    let copied = fs::metadata(server.dir().file("root/old")).unwrap();
+    assert_eq!(copied.permissions().mode() & 0o777, mode.mode());
     assert_eq!(server.get("/old").body(), "new");
     let mut sent = String::new();
     std::io::Read::read_to_string(&mut sending, &mut sent).unwrap();
