@@ -12,25 +12,23 @@ use std::task::Poll;
 
 use mlua::{Error, Lua, MultiValue, Thread, Value};
 
-use super::anchors::{Anchor, Packed};
 use super::answer;
 use super::api::{raw_socket_reply, tell_failed};
 use super::current::{Phase, Subject};
 use super::session;
 use super::socket::Received;
 use super::vm::Vm;
-use super::yield_request::{
-    Exit, Reply, ThreadId, Wait, YieldRequest, failure, is_failed, reply, text_of,
-};
+use super::yield_request::{Exit, Reply, YieldRequest, failure, is_failed, reply, text_of};
 
 mod leaving;
 mod reading;
+mod routines;
 mod step;
 mod subject;
 mod threads;
 
 use leaving::is_watched;
-use reading::Reading;
+use routines::{Routine, RoutineState, Routines};
 use step::{Activity, CoroutineStep, begin, step};
 pub use step::{Start, at_once};
 use subject::{failed, log, push, tell_length};
@@ -51,30 +49,6 @@ pub enum ScriptOutcome {
     Abandoned,
 }
 
-/// A coroutine of a run. The first is the script itself, the others are light threads.
-struct Routine {
-    thread: Anchor,
-    /// The id by which other coroutines wait for it.
-    id: Option<ThreadId>,
-    state: RoutineState,
-    /// Its number, in the order of creation.
-    number: u64,
-}
-
-enum RoutineState {
-    Ready(Reply),
-    /// Running a step, or waiting for an operation on the request.
-    Busy,
-    Waiting(Wait),
-    /// Waiting for subrequests. It cannot be killed.
-    Capturing(Wait),
-    /// Waiting for more of the request's body.
-    Reading(Rc<Reading>),
-    /// Waiting for the first of these light threads to end, in the order of the script's call.
-    Joining(Vec<ThreadId>),
-    Ended(bool, Packed),
-}
-
 /// An event that a run waits for.
 enum Event {
     /// A coroutine is ready.
@@ -88,13 +62,11 @@ struct ScriptRun<'r> {
     vm: &'r Vm,
     subject: Subject<'r>,
     activity: Activity,
-    routines: Vec<Routine>,
+    routines: Routines,
     /// The numbers of ready coroutines, in the order in which their waits ended.
     ready: VecDeque<u64>,
     /// The numbers of coroutines that wait for light threads.
     joining: Vec<u64>,
-    /// The highest number.
-    newest: u64,
     /// The number of plain yields.
     yields: u32,
     /// Whether the run ends when the client leaves.
@@ -123,16 +95,14 @@ pub async fn drive(
         }
         Ok(waits) => waits,
     };
-    let id = ThreadId::of(&Value::Thread(thread.clone()));
     let thread = match vm.anchors.keep(thread) {
         Ok(thread) => thread,
         Err(error) => return failed(&subject, vm, &error),
     };
     let watching = is_watched(&mut subject, phase);
-    let routines = vec![Routine { thread, id, state: RoutineState::Busy, number: 0 }];
-    let (ready, joining, newest, yields) = Default::default();
-    let run =
-        ScriptRun { vm, subject, activity, routines, ready, joining, newest, yields, watching };
+    let routines = Routines::new(thread);
+    let (ready, joining, yields) = Default::default();
+    let run = ScriptRun { vm, subject, activity, routines, ready, joining, yields, watching };
     // The future is large. Only scripts that yield need it.
     Box::pin(run.continue_after(step, matches!(start, Start::Script(_)))).await
 }
@@ -145,9 +115,9 @@ impl ScriptRun<'_> {
         }
         loop {
             if let Some(outcome) = self.step_all().await {
-                if let (ScriptOutcome::Finished, [entry], true) =
-                    (&outcome, &self.routines[..], is_script)
-                    && let Ok(thread) = entry.thread.get()
+                if let (ScriptOutcome::Finished, 1, true) =
+                    (&outcome, self.routines.len(), is_script)
+                    && let Some(Ok(thread)) = self.routines.get(0).map(|r| r.thread().get())
                 {
                     self.vm.keep(thread);
                 }
@@ -167,33 +137,28 @@ impl ScriptRun<'_> {
                 return Some(outcome);
             }
         }
-        let over =
-            self.routines.iter().all(|routine| matches!(routine.state, RoutineState::Ended(..)));
-        over.then_some(ScriptOutcome::Finished)
+        self.routines.are_over().then_some(ScriptOutcome::Finished)
     }
 
     /// Removes the next ready coroutine from the queue. Killed ones are skipped.
     fn first_ready(&mut self) -> Option<usize> {
         loop {
             let number = self.ready.pop_front()?;
-            if let Some(i) = self.index_of(number) {
+            if let Some(i) = self.routines.index_of(number) {
                 return Some(i);
             }
         }
     }
 
-    fn index_of(&self, number: u64) -> Option<usize> {
-        self.routines.binary_search_by_key(&number, |routine| routine.number).ok()
-    }
-
     /// Runs a step of a coroutine, up to its next yield or its end.
     fn step(&mut self, i: usize) -> CoroutineStep {
         let ScriptRun { vm, subject, activity, routines, .. } = self;
-        let Some(routine) = routines.get_mut(i) else { return CoroutineStep::Yielded };
-        let state = std::mem::replace(&mut routine.state, RoutineState::Busy);
-        let RoutineState::Ready(reply) = state else { return CoroutineStep::Yielded };
+        let state = routines.replace(i, RoutineState::Busy);
+        let (RoutineState::Ready(reply), Some(routine)) = (state, routines.get(i)) else {
+            return CoroutineStep::Yielded;
+        };
         step(vm, subject.lend(), *activity, || {
-            let thread: Thread = routine.thread.get()?;
+            let thread: Thread = routine.thread().get()?;
             let args = reply(&vm.lua).unwrap_or_else(|e| failure(&vm.lua, &e.to_string()));
             Ok((thread.resume(args)?, thread.status()))
         })
@@ -212,18 +177,21 @@ impl ScriptRun<'_> {
         };
         match yielded {
             YieldRequest::Exit(exit) => return Some(ScriptOutcome::Exit(exit)),
-            YieldRequest::Wait(mut wait) => {
+            YieldRequest::Wait(wait) => {
                 // A wait begins at once, in the order of the calls, so that others find the socket
                 // busy.
-                let begun = poll_fn(|cx| Poll::Ready(wait.as_mut().poll(cx))).await;
-                let state = match begun {
-                    Poll::Ready(reply) => RoutineState::Ready(reply),
-                    Poll::Pending => RoutineState::Waiting(wait),
-                };
-                self.set(i, state);
+                let mut wait = Some(wait);
+                let begun = poll_fn(|cx| {
+                    Poll::Ready(wait.take().and_then(|wait| self.routines.begin(i, wait, cx)))
+                });
+                if let Some(reply) = begun.await {
+                    self.set(i, RoutineState::Ready(reply));
+                }
             }
             // As in nginx, a subrequest begins once all coroutines of the script wait.
-            YieldRequest::Capture(wait) => self.set(i, RoutineState::Capturing(wait)),
+            YieldRequest::Capture(wait) => {
+                self.routines.begin_later(i, RoutineState::Capturing(wait));
+            }
             YieldRequest::Spawn(thread, args) => return self.spawn(i, thread, args),
             YieldRequest::Join(ids) => self.join(i, ids),
             YieldRequest::Kill(id) => self.kill(i, id),
@@ -269,32 +237,28 @@ impl ScriptRun<'_> {
 
     /// Sets the state of a coroutine. A ready one runs before others that are ready.
     fn set(&mut self, i: usize, state: RoutineState) {
-        let Some(routine) = self.routines.get_mut(i) else { return };
+        let number = self.routines.get(i).map(Routine::number);
         if matches!(state, RoutineState::Ready(_)) {
-            self.ready.push_front(routine.number);
+            number.into_iter().for_each(|number| self.ready.push_front(number));
         }
-        routine.state = state;
+        self.routines.replace(i, state);
     }
 
     /// Lets a coroutine that has yielded run after the other ready ones. Now and then, the loop's
     /// other tasks and waiting coroutines of this run go first.
     fn requeue(&mut self, i: usize) {
         self.yields = self.yields.wrapping_add(1);
-        let Some(routine) = self.routines.get_mut(i) else { return };
         if self.ready.is_empty() || self.yields.is_multiple_of(YIELDS_BETWEEN_TURNS) {
-            routine.state = RoutineState::Waiting(Box::pin(yield_to_loop()));
+            self.routines.begin_later(i, RoutineState::Waiting(Box::pin(yield_to_loop())));
         } else {
-            routine.state = ready(|_| Ok(MultiValue::new()));
-            self.ready.push_back(routine.number);
+            self.go_on_behind(i);
         }
     }
 
-    /// Adds a coroutine and returns its number.
-    fn add(&mut self, thread: Anchor, id: Option<ThreadId>, state: RoutineState) -> u64 {
-        self.newest += 1;
-        let number = self.newest;
-        self.routines.push(Routine { thread, id, state, number });
-        number
+    /// Lets a coroutine go on after those that are ready.
+    fn go_on_behind(&mut self, i: usize) {
+        self.routines.replace(i, ready(|_| Ok(MultiValue::new())));
+        self.ready.extend(self.routines.get(i).map(Routine::number));
     }
 
     /// Sends what was written: `ngx.flush` with its argument, or `ngx.eof`, which ends the answer.
@@ -348,7 +312,7 @@ impl ScriptRun<'_> {
             Err(error) => return Some(failed(&self.subject, self.vm, &error)),
         };
         self.set(i, RoutineState::Ended(well, values));
-        if let Some(id) = self.routines.get(i)?.id {
+        if let Some(id) = self.routines.get(i)?.id() {
             self.rejoin(id);
         }
         None
@@ -356,11 +320,7 @@ impl ScriptRun<'_> {
 
     /// Waits until a coroutine is ready.
     async fn wait(&mut self) -> Option<ScriptOutcome> {
-        let waits = |state: &RoutineState| {
-            use RoutineState::{Capturing, Reading, Waiting};
-            matches!(state, Waiting(_) | Capturing(_) | Reading(_))
-        };
-        if !self.routines.iter().any(|routine| waits(&routine.state)) {
+        if !self.routines.wait() {
             let text = format_args!("lua light threads wait for each other");
             log(&self.subject, self.vm, text);
             return Some(ScriptOutcome::Failed);

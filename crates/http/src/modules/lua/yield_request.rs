@@ -56,7 +56,7 @@ impl YieldRequest {
 }
 
 /// The identity of a coroutine, as long as the coroutine lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ThreadId(usize);
 
 impl ThreadId {

@@ -7,7 +7,7 @@ use mlua::{Function, MultiValue};
 use weir_engine::{Either, either};
 
 use super::subject::{conf_of, failed};
-use super::{Event, RoutineState, ScriptOutcome, ScriptRun, ready};
+use super::{Event, ScriptOutcome, ScriptRun, ready};
 use crate::modules::lua::current::{Phase, Subject};
 use crate::modules::lua::{answer, session};
 
@@ -27,22 +27,12 @@ pub(super) fn is_watched(subject: &mut Subject<'_>, phase: Phase) -> bool {
 impl ScriptRun<'_> {
     /// Waits for the next event. `None` if the client has left.
     pub(super) async fn event(&mut self) -> Option<Event> {
-        let reading = self.reading();
+        let reading = self.routines.reading().map(|(_, reading)| reading);
         let ScriptRun { subject, routines, ready: line, watching, .. } = self;
         let ready = poll_fn(|cx| {
-            let mut any = false;
-            for routine in routines.iter_mut() {
-                let (RoutineState::Waiting(wait) | RoutineState::Capturing(wait)) =
-                    &mut routine.state
-                else {
-                    continue;
-                };
-                if let Poll::Ready(reply) = wait.as_mut().poll(cx) {
-                    routine.state = RoutineState::Ready(reply);
-                    line.push_back(routine.number);
-                    any = true;
-                }
-            }
+            let over = routines.poll_woken(cx);
+            let any = !over.is_empty();
+            line.extend(over);
             if any { Poll::Ready(()) } else { Poll::Pending }
         });
         let r = subject.request();
@@ -82,7 +72,7 @@ impl ScriptRun<'_> {
         match thread.and_then(|thread| self.vm.anchors.keep(thread)) {
             Ok(thread) => {
                 let state = ready(|_| Ok(MultiValue::new()));
-                let number = self.add(thread, None, state);
+                let number = self.routines.add(thread, None, state);
                 self.ready.push_back(number);
                 None
             }

@@ -47,18 +47,10 @@ impl Reading {
 }
 
 impl ScriptRun<'_> {
-    /// The read in progress, if there is one.
-    pub(super) fn reading(&self) -> Option<Rc<Reading>> {
-        self.routines.iter().find_map(|routine| match &routine.state {
-            RoutineState::Reading(reading) => Some(reading.clone()),
-            _ => None,
-        })
-    }
-
     /// A receiving method of `ngx.req.socket`: returns what the pattern asks for, or waits for more
     /// of the body.
     pub(super) async fn receive(&mut self, i: usize, pattern: Pattern) {
-        let is_busy = self.reading().is_some();
+        let is_busy = self.routines.reading().is_some();
         let state = match self.subject.request_mut() {
             Some(r) if !is_busy => match answer::context(r).body_socket.clone() {
                 Some(socket) => match socket.begin(r).await {
@@ -77,7 +69,7 @@ impl ScriptRun<'_> {
 
     /// `ngx.req.read_body`: resumes the coroutine once all of the body is there.
     pub(super) async fn read_body(&mut self, i: usize) -> Option<ScriptOutcome> {
-        let (is_busy, is_alone) = (self.reading().is_some(), self.routines.len() == 1);
+        let (is_busy, is_alone) = (self.routines.reading().is_some(), self.routines.len() == 1);
         let r = self.subject.request_mut()?;
         let is_taken = answer::context(r).body_socket.is_some() || answer::is_taken_over(r);
         let read = match is_taken || is_busy {
@@ -115,9 +107,7 @@ impl ScriptRun<'_> {
 
     /// Continues a read: more of the body has arrived, or the deadline has passed.
     pub(super) async fn continue_reading(&mut self, in_time: bool) -> Option<ScriptOutcome> {
-        let reads = |state: &RoutineState| matches!(state, RoutineState::Reading(_));
-        let i = self.routines.iter().position(|routine| reads(&routine.state))?;
-        let reading = self.reading()?;
+        let (i, reading) = self.routines.reading()?;
         let r = self.subject.request_mut()?;
         let Wanted::Part(part) = reading.what.clone() else {
             if !in_time {

@@ -2,7 +2,7 @@
 
 use mlua::{MultiValue, Thread, Value};
 
-use super::{RoutineState, ScriptOutcome, ScriptRun, ready, refused, succeeded};
+use super::{Routine, RoutineState, ScriptOutcome, ScriptRun, ready, refused, succeeded};
 use crate::modules::lua::yield_request::{ThreadId, failure};
 
 impl ScriptRun<'_> {
@@ -18,11 +18,8 @@ impl ScriptRun<'_> {
         let anchors = &self.vm.anchors;
         match anchors.keep(thread).and_then(|thread| Ok((thread, anchors.pack(args)?))) {
             Ok((thread, args)) => {
-                if let Some(routine) = self.routines.get_mut(i) {
-                    routine.state = ready(|_| Ok(MultiValue::new()));
-                    self.ready.push_back(routine.number);
-                }
-                let number = self.add(thread, id, ready(move |_| args.unpack()));
+                self.go_on_behind(i);
+                let number = self.routines.add(thread, id, ready(move |_| args.unpack()));
                 self.ready.push_front(number);
                 None
             }
@@ -32,12 +29,11 @@ impl ScriptRun<'_> {
 
     /// Waits for the first of these light threads to end. Each can be waited for once.
     pub(super) fn join(&mut self, i: usize, ids: Vec<ThreadId>) {
-        let known =
-            |id: &ThreadId| self.routines.iter().position(|routine| routine.id == Some(*id));
+        let known = |id: &ThreadId| self.routines.known(*id);
         let found: Vec<(usize, usize)> =
             ids.iter().enumerate().filter_map(|(n, id)| Some((n, known(id)?))).collect();
         let is_over = |at: usize| {
-            self.routines.get(at).is_some_and(|r| matches!(r.state, RoutineState::Ended(..)))
+            self.routines.get(at).is_some_and(|r| matches!(r.state(), RoutineState::Ended(..)))
         };
         let first = found.iter().copied().find(|(_, at)| is_over(*at));
         let over = first.map(|(_, at)| at);
@@ -49,7 +45,7 @@ impl ScriptRun<'_> {
                 Ok(values)
             }),
             None => {
-                self.joining.extend(self.routines.get(i).map(|routine| routine.number));
+                self.joining.extend(self.routines.get(i).map(Routine::number));
                 return self.set(i, RoutineState::Joining(ids));
             }
         };
@@ -68,12 +64,7 @@ impl ScriptRun<'_> {
     /// The values of a light thread that has ended, preceded by its index in the waiting call and
     /// its success.
     fn take_values(&mut self, place: usize, over: usize) -> RoutineState {
-        let Some(routine) = self.routines.get_mut(over) else { return succeeded() };
-        routine.id = None;
-        let RoutineState::Ended(well, values) = &mut routine.state else {
-            return succeeded();
-        };
-        let (well, values) = (*well, std::mem::take(values));
+        let Some((well, values)) = self.routines.take_values(over) else { return succeeded() };
         ready(move |_| {
             let mut values = values.unpack()?;
             values.push_front(Value::Boolean(well));
@@ -86,14 +77,16 @@ impl ScriptRun<'_> {
     pub(super) fn rejoin(&mut self, id: ThreadId) {
         let mut at = 0;
         while let Some(number) = self.joining.get(at) {
-            let i = self.index_of(*number);
-            let routine = i.and_then(|i| Some((i, self.routines.get_mut(i)?)));
-            match routine.map(|(i, routine)| (i, &mut routine.state)) {
+            let i = self.routines.index_of(*number);
+            let routine = i.and_then(|i| Some((i, self.routines.get(i)?.state())));
+            match routine {
                 Some((_, RoutineState::Joining(ids))) if !ids.contains(&id) => at += 1,
-                Some((i, RoutineState::Joining(ids))) => {
-                    let ids = std::mem::take(ids);
+                Some((i, RoutineState::Joining(_))) => {
                     self.joining.remove(at);
-                    self.join(i, ids);
+                    if let RoutineState::Joining(ids) = self.routines.replace(i, RoutineState::Busy)
+                    {
+                        self.join(i, ids);
+                    }
                 }
                 // The waiting coroutine was killed.
                 _ => drop(self.joining.remove(at)),
@@ -103,11 +96,11 @@ impl ScriptRun<'_> {
 
     /// Ends a light thread, unless it has ended or waits for subrequests.
     pub(super) fn kill(&mut self, i: usize, id: ThreadId) {
-        let at = self.routines.iter().position(|routine| routine.id == Some(id));
+        let at = self.routines.known(id);
         let runs = |at: &usize| {
             self.routines
                 .get(*at)
-                .is_some_and(|routine| !matches!(routine.state, RoutineState::Ended(..)))
+                .is_some_and(|routine| !matches!(routine.state(), RoutineState::Ended(..)))
         };
         let Some(at) = at.filter(runs) else {
             return self.set(i, refused("already waited or killed"));
@@ -115,7 +108,7 @@ impl ScriptRun<'_> {
         if at == 0 || at == i {
             return self.set(i, refused("not a light thread of this one"));
         }
-        let state = self.routines.get(at).map(|routine| &routine.state);
+        let state = self.routines.get(at).map(Routine::state);
         if matches!(state, Some(RoutineState::Capturing(_))) {
             return self.set(i, refused("pending subrequests"));
         }
