@@ -90,3 +90,29 @@ fn a_script_that_waits_for_a_subrequest_does_not_end_its_request() {
     server.wait_log("attempt to abort with pending subrequests", 4);
     assert_eq!(server.get("/error").body(), "500\n");
 }
+
+#[test]
+fn threads_go_on_in_the_order_in_which_their_waits_end() {
+    let script = r#"
+        local semaphore = require "ngx.semaphore".new()
+        local order = {}
+        local function thread(name, wait, ...)
+            return ngx.thread.spawn(function(...)
+                wait(...)
+                order[#order + 1] = name
+            end, ...)
+        end
+        local posted = thread("posted", semaphore.wait, semaphore, 60)
+        thread("none", ngx.sleep, 0)
+        -- Less than a millisecond is no time.
+        thread("less", ngx.sleep, 0.0009)
+        order[1] = "spawned"
+        ngx.sleep(0.0001)
+        semaphore:post()
+        ngx.thread.wait(posted)
+        local late = thread("late", ngx.sleep, 0.002)
+        thread("early", ngx.sleep, 0.001)
+        ngx.thread.wait(late)
+        ngx.say(table.concat(order, " "))"#;
+    assert_eq!(said(script), "spawned none less posted early late\n");
+}

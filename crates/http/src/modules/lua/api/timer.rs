@@ -48,9 +48,10 @@ fn set_timer(mut arguments: MultiValue) -> Result<Done, NgxError> {
     Ok(done(set(&event_loop, delay, every, arguments)))
 }
 
-/// A script's delay as a duration.
+/// A script's delay as a duration. As in OpenResty, it has whole milliseconds.
 pub fn seconds_of(seconds: f64) -> Result<Duration, NgxError> {
-    Duration::try_from_secs_f64(seconds).map_err(|_| format!("invalid delay {seconds}").into())
+    let whole = Duration::try_from_secs_f64((seconds * 1000.0).trunc() / 1000.0);
+    whole.map_err(|_| format!("invalid delay {seconds}").into())
 }
 
 /// Sets a timer for a function and its arguments. With `every` it repeats.
