@@ -195,3 +195,26 @@ fn the_part_of_a_line_in_front_of_the_end_has_no_carriage_return() {
     let answer = server.ask("POST /t", "Content-Length: 11\r\n", "one\r\nlast\r\r");
     assert_eq!(answer.body(), "one\nnil closed 4 last\n");
 }
+
+#[test]
+fn a_body_that_was_discarded_is_not_set() {
+    let server = echo(
+        "ngx.req.discard_body() \
+         local ok, why = pcall(ngx.req.set_body_data, 'of the script') \
+         ngx.req.set_header('X-Said', why) \
+         ngx.log(ngx.WARN, 'set: ', why, ', arguments: ', (pcall(ngx.req.get_post_args)))",
+    );
+    server.connect().ask("POST /t", "Content-Length: 3\r\n", "a=b").body();
+    server.wait_log("set: request body not read yet, arguments: false", 1);
+}
+
+#[test]
+fn a_body_that_a_script_receives_is_set_by_it() {
+    let server = echo(
+        "local first = ngx.req.socket():receive(3) \
+         ngx.req.set_body_data(first .. ', then of the script') \
+         ngx.log(ngx.WARN, 'set: ', ngx.req.get_body_data())",
+    );
+    assert_eq!(posted(&server, "one and more"), "23 one, then of the script");
+    server.wait_log("set: one, then of the script", 1);
+}

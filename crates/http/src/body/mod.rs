@@ -254,9 +254,9 @@ impl Body {
         self.at += by;
     }
 
-    /// Replaces the body.
+    /// Replaces the body. It is whole then.
     pub fn replace(&mut self, bytes: Bytes) {
-        (self.length, self.chunked) = (Some(bytes.len() as u64), false);
+        (self.length, self.chunked, self.whole) = (Some(bytes.len() as u64), false, true);
         self.received = bytes.len() as u64;
         self.file = None;
         self.memory.clear();

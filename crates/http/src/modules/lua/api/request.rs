@@ -86,13 +86,8 @@ fn bodies(natives: &Natives<'_>) -> mlua::Result<()> {
             }
         })
     })?;
-    natives.add_refusing("body_is_read", |_, ()| with(|r| r.body.is_whole()))?;
-    natives.add_refusing("body_is_begun", |_, ()| {
-        with(|r| {
-            let is_read = r.body.is_whole() && !r.body.is_refused();
-            is_read || answer::context(r).body_socket.is_some()
-        })
-    })?;
+    natives.add_refusing("body_is_read", |_, ()| with(|r| is_read(r)))?;
+    natives.add_refusing("body_is_begun", |_, ()| with(is_begun))?;
     natives.add_waiting("put_body", |_, (data, room): (mlua::String, Option<f64>)| {
         let usual = with(|r| r.conf().core.client_body_buffer_size)?;
         let room = room.map_or(usual, |room| room as u64);
@@ -107,7 +102,7 @@ fn bodies(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("set_body_data", |_, data: mlua::String| {
         let data = data.as_bytes().to_vec();
         with(|r| {
-            if !r.body.is_whole() {
+            if !is_begun(r) {
                 return Err(NgxError::from("request body not read yet"));
             }
             let length = data.len().to_string().into_bytes();
@@ -116,6 +111,16 @@ fn bodies(natives: &Natives<'_>) -> mlua::Result<()> {
             Ok(())
         })?
     })
+}
+
+/// Whether the body was read, and not discarded.
+fn is_read(r: &Request) -> bool {
+    r.body.is_whole() && !r.body.is_refused()
+}
+
+/// Whether the body was read, or a script reads it by `ngx.req.socket`.
+fn is_begun(r: &mut Request) -> bool {
+    is_read(r) || answer::context(r).body_socket.is_some()
 }
 
 fn version(r: &Request) -> f64 {
