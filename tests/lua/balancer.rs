@@ -173,7 +173,7 @@ fn a_script_that_fails_or_exits_ends_the_request() {
         ("redirect", "API disabled in the context of balancer_by_lua*"),
         ("body", "API disabled in the context of balancer_by_lua*"),
         ("thread", "API disabled in the context of balancer_by_lua*"),
-        ("yield", "attempt to yield in the context of balancer_by_lua*"),
+        ("yield", "attempt to yield across C-call boundary"),
     ] {
         let before = server.logged("failed to run balancer_by_lua*: ");
         let known = server.logged(text);

@@ -116,3 +116,32 @@ fn threads_go_on_in_the_order_in_which_their_waits_end() {
         ngx.say(table.concat(order, " "))"#;
     assert_eq!(said(script), "spawned none less posted early late\n");
 }
+
+#[test]
+fn a_script_that_may_not_yield_goes_on_behind_its_try() {
+    let server = server(
+        r#"location = /t {
+               content_by_lua_block { ngx.say("body") }
+               header_filter_by_lua_block {
+                   local ok, why = pcall(coroutine.yield, 1)
+                   ngx.header["X-Tried"] = tostring(ok) .. ": " .. why
+                   local inner = coroutine.wrap(function() coroutine.yield("inner") end)
+                   ngx.header["X-Inner"] = inner()
+               }
+               body_filter_by_lua_block { if pcall(coroutine.yield) then ngx.arg[1] = "yielded" end }
+               log_by_lua_block { coroutine.yield() }
+           }
+           location = /content { content_by_lua_block { coroutine.yield() ngx.print("went on") } }"#,
+    );
+    for _ in 0..2 {
+        let answer = server.get("/t");
+        assert_eq!(
+            answer.header("X-Tried"),
+            Some("false: attempt to yield across C-call boundary")
+        );
+        assert_eq!(answer.header("X-Inner"), Some("inner"));
+        assert_eq!(answer.body(), "body\n");
+        assert_eq!(server.get("/content").body(), "went on");
+    }
+    server.wait_log("failed to run log_by_lua*: log_by_lua(nginx.conf:", 2);
+}

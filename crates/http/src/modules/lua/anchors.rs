@@ -7,7 +7,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
-use mlua::{FromLua, Function, IntoLua, Lua, MultiValue, Table, Value};
+use mlua::{FromLua, Function, IntoLua, Lua, MultiValue, Table, Thread, Value};
 
 /// The table of kept values of a VM.
 pub struct Anchors {
@@ -16,6 +16,8 @@ pub struct Anchors {
     table: Table,
     /// Calls a kept function by its key, without a handle to the function.
     call: Function,
+    /// Coroutines of scripts that may not yield, as weak keys.
+    unyielding: Table,
     free: RefCell<Vec<usize>>,
     /// The highest key so far.
     most: Cell<usize>,
@@ -41,8 +43,10 @@ impl Anchors {
         let table = lua.create_table()?;
         let call = "local kept = ... return function(number, ...) return kept[number](...) end";
         let call = lua.load(call).set_name("=kept").call(&table)?;
+        let weak = lua.load("return setmetatable({}, { __mode = 'k' })");
+        let unyielding = weak.set_name("=kept").call(())?;
         let (free, most, end) = Default::default();
-        Ok(Rc::new(Anchors { lua: lua.clone(), table, call, free, most, end }))
+        Ok(Rc::new(Anchors { lua: lua.clone(), table, call, unyielding, free, most, end }))
     }
 
     /// Calls a function before the VM ends and the remaining finalizers run.
@@ -59,6 +63,18 @@ impl Anchors {
     /// A Lua function that calls a kept function. It takes the function's key and its arguments.
     pub fn call(&self) -> Function {
         self.call.clone()
+    }
+
+    /// A coroutine that calls a kept function, and in which `coroutine.yield` raises an error.
+    pub fn unyielding_coroutine(&self) -> mlua::Result<Thread> {
+        let thread = self.lua.create_thread(self.call())?;
+        self.unyielding.raw_set(&thread, true)?;
+        Ok(thread)
+    }
+
+    /// The coroutines that may not yield, as keys of a table.
+    pub fn unyielding(&self) -> &Table {
+        &self.unyielding
     }
 
     /// Keeps a value.

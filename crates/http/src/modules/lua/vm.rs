@@ -56,6 +56,8 @@ pub struct Vm {
     /// Ended coroutines, for reuse: creating and collecting one is a large part of a short script's
     /// cost.
     ended: RefCell<Vec<Thread>>,
+    /// The same for scripts that may not yield.
+    ended_unyielding: RefCell<Vec<Thread>>,
     /// Whether `init_by_lua` failed. Scripts fail then, since they rely on it.
     pub broken: Cell<bool>,
     /// Kept-alive connections.
@@ -125,6 +127,7 @@ impl Vm {
             scripts: RefCell::new(vec![None; known.len()]),
             files: RefCell::default(),
             ended: RefCell::default(),
+            ended_unyielding: RefCell::default(),
             broken: Cell::new(false),
             pools: Rc::default(),
             timers: timers::Timers::new(known),
@@ -163,12 +166,22 @@ impl Vm {
         }
     }
 
+    /// The same for a script that may not yield.
+    pub fn unyielding_coroutine(&self) -> mlua::Result<Thread> {
+        match self.ended_unyielding.borrow_mut().pop() {
+            Some(thread) => thread.reset(self.anchors.call()).map(|()| thread),
+            None => self.anchors.unyielding_coroutine(),
+        }
+    }
+
     /// Keeps the coroutine of an ended script for reuse.
     pub fn keep(&self, thread: Thread) {
-        let mut ended = self.ended.borrow_mut();
-        if ended.len() < COROUTINES && thread.status() == ThreadStatus::Finished {
-            ended.push(thread);
-        }
+        keep(&self.ended, thread);
+    }
+
+    /// The same for a script that may not yield.
+    pub fn keep_unyielding(&self, thread: Thread) {
+        keep(&self.ended_unyielding, thread);
     }
 
     fn run_and_tell(&self, phase: Phase, script: Option<ScriptId>) {
@@ -268,6 +281,13 @@ impl Vm {
         let path = |bytes| Path::new(std::ffi::OsStr::from_bytes(bytes));
         let full = path(&self.site.prefix).join(path(&name));
         if files::climbs(r, &name, template) { Err(full) } else { Ok(full) }
+    }
+}
+
+fn keep(ended: &RefCell<Vec<Thread>>, thread: Thread) {
+    let mut ended = ended.borrow_mut();
+    if ended.len() < COROUTINES && thread.status() == ThreadStatus::Finished {
+        ended.push(thread);
     }
 }
 

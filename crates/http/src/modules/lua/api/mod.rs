@@ -59,6 +59,7 @@ pub fn install(
     natives.add("long_text", |lua, ()| lua.create_string(direct::long_text()))?;
     natives.constant("WAIT", mark())?;
     natives.constant("kept", anchors.table())?;
+    natives.constant("unyielding", anchors.unyielding())?;
     natives.constant("FAILED", failed_mark())?;
     let chunks: Vec<&str> = PRELUDE.iter().map(|(name, _)| *name).collect();
     natives.constant("prelude", chunks)?;

@@ -82,6 +82,14 @@ function coroutine.resume(co, ...)
     return passed(co, resume(co, ...))
 end
 
+-- The script itself cannot yield in phases that may not wait. Coroutines that it resumes can.
+local unyielding = native.unyielding
+
+function coroutine.yield(...)
+    if unyielding[running()] then raise("attempt to yield across C-call boundary") end
+    return yield(...)
+end
+
 -- A Lua function, not one of a library in C or Rust.
 local function a_script(i, f)
     if type(f) ~= "function" or getinfo(f, "S").what == "C" then refuse(i, "Lua function expected") end

@@ -108,13 +108,13 @@ pub fn at_once(
     let mut thread = None;
     let limit = limit_of(&mut subject);
     let step = step(vm, subject, Activity { phase, name: code.name, limit }, || {
-        let thread = thread.insert(vm.coroutine()?);
+        let thread = thread.insert(vm.unyielding_coroutine()?);
         Ok((thread.resume((code.function.number(), args))?, thread.status()))
     });
     match step {
         CoroutineStep::Ended(values) => {
             if let Some(thread) = thread {
-                vm.keep(thread);
+                vm.keep_unyielding(thread);
             }
             Ok(Ok(values))
         }
