@@ -186,6 +186,7 @@ fn a_captured_location_that_fails_has_no_page() {
            location = /page { return 200 "page"; }
            location = /t { content_by_lua_block {
                local res = ngx.location.capture(ngx.var.arg_to, { method = ngx[ngx.var.arg_by or "HTTP_GET"] })
+               ngx.header["X-Type"] = res.header["Content-Type"]
                ngx.print(res.status, " ", res.truncated, " ", res.body)
            } }
            location = /301 { return 301 /page; }
@@ -209,7 +210,9 @@ fn a_captured_location_that_fails_has_no_page() {
         ("/good", "200 false good"),
         ("/good&by=HTTP_HEAD", "200 true "),
     ] {
-        assert_eq!(server.get(&format!("/t?to={asked}")).body(), body, "{asked}");
+        let answer = server.get(&format!("/t?to={asked}"));
+        assert_eq!(answer.body(), body, "{asked}");
+        assert_eq!(answer.header("X-Type"), Some("text/plain"), "{asked}");
     }
 }
 

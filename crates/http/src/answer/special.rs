@@ -44,6 +44,7 @@ pub fn finalize(r: &mut Request, status: u16) -> Step {
 fn head_alone(r: &mut Request, status: u16) -> Step {
     r.response.forget_body();
     r.response.status = status;
+    r.set_content_type();
     // Header filters run. The reader sees their result.
     let _ = r.send_head();
     Step::Abort
