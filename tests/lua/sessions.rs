@@ -543,6 +543,9 @@ fn functions_of_sessions_answer_as_in_openresty() {
                    local client = ngx.req.socket()
                    ngx.say(failure(client.peek, client, 1))
                    ngx.say(failure(function() client.receive("x") end))
+                   -- No rule of the kernel has redirected the client.
+                   local original, why = ngx.req.get_original_addr()
+                   ngx.say(original == "127.0.0.1:%%PORT%%" or why == "failed to get IPv4 origin addr")
                    ngx.timer.at(0, function() ngx.log(ngx.WARN, "timer: ", failure(ngx.req.socket)) end)
                }
                log_by_lua_block { ngx.log(ngx.WARN, "over ", ngx.status) }
@@ -555,7 +558,8 @@ fn functions_of_sessions_answer_as_in_openresty() {
                 closed\n\
                 cannot assign requested address\n\
                 API disabled in the context of content_by_lua*\n\
-                bad argument #1 to 'receive' (table expected, got string)\n";
+                bad argument #1 to 'receive' (table expected, got string)\n\
+                true\n";
     assert_eq!(heard(&server, 0, ""), said);
     server.wait_log("timer: API disabled in the context of ngx.timer", 1);
     server.wait_log("stream [lua] log_by_lua(nginx.conf:", 1);

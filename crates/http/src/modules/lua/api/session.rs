@@ -1,12 +1,15 @@
 //! The client of a session, for its scripts: `ngx.req.socket` of `stream`.
 
+use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use mlua::{MultiValue, Value};
+use rustix::net::{AddressFamily, sockopt};
+use weir_ssl::scripted::ScriptedClient;
 
 use super::natives::Natives;
 use super::socket::{Tcp, TcpHandle, handle};
-use crate::modules::lua::current::{self, NgxError};
+use crate::modules::lua::current::{self, NgxError, Scripted};
 use crate::modules::lua::session;
 use crate::modules::lua::socket::SocketError;
 use crate::modules::lua::yield_request::{YieldRequest, failure, reply};
@@ -43,6 +46,10 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let sent = sent.ok_or(NgxError::NoRequest)?;
         Ok(sent.then_some(bytes.len()))
     })?;
+    natives.add_refusing("session_original_address", |_, ()| {
+        let address = current::with_session(original_address).ok_or(NgxError::NoRequest)?;
+        Ok(address.map_or_else(|why| (None, Some(why)), |address| (Some(address), None)))
+    })?;
     natives.add("session_shut_down", |_, socket: Tcp| socket.0.shut_down())?;
     // The bytes, or nil and the status with which the session ends.
     natives.add_waiting("session_peek", |_, (socket, size): (Tcp, usize)| {
@@ -64,4 +71,21 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             })
         })))
     })
+}
+
+/// The address to which the client connected before a rule of the kernel redirected it.
+fn original_address(s: &mut Scripted) -> Result<String, &'static str> {
+    let ScriptedClient::Connected(wire) = s.client() else {
+        return Err("failed to get IPv4 origin addr");
+    };
+    let socket = wire.socket().as_fd();
+    match sockopt::socket_domain(socket) {
+        Ok(AddressFamily::INET6) => sockopt::ipv6_original_dst(socket)
+            .map(|address| address.to_string())
+            .map_err(|_| "failed to get IPv6 origin addr"),
+        Ok(AddressFamily::INET) => sockopt::ip_original_dst(socket)
+            .map(|address| address.to_string())
+            .map_err(|_| "failed to get IPv4 origin addr"),
+        _ => Err("unsupported address family"),
+    }
 }

@@ -5,6 +5,7 @@ if not native.of_sessions then return end
 
 local check, wait, raise, refuse = native.check, native.wait, native.raise, native.refuse
 local a_count, a_kind, a_string, methods = native.a_count, native.a_kind, native.a_string, native.tcp_methods
+local answered = native.answered
 local counted, setmetatable, type, ipairs = native.counted, setmetatable, type, ipairs
 local select, tonumber = select, tonumber
 
@@ -119,6 +120,7 @@ function datagrams.settimeouts() end
 
 ngx.req = {
     start_time = ngx.req.start_time,
+    get_original_addr = function() return answered(check(native.session_original_address())) end,
     socket = function()
         local found, why = check(native.session_client())
         if not found then return nil, why end
