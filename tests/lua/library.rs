@@ -32,8 +32,8 @@ fn the_machine_is_all_of_luajit() {
         ffi.cdef "int abs(int);"
         ngx.say(ffi.C.abs(-3), " ", require("bit").band(6, 3), " ", jit and "jit", " ", type(debug.traceback))
         ngx.say(require("table.nkeys")({ 1, a = 2 }), table.isarray({ 1, 2 }), table.isempty({}), #require("table.new")(1, 0))
-        ngx.say(ngx.worker.pid() > 0, ngx.worker.id(), ngx.worker.exiting(), ngx.config.subsystem)"#;
-    assert_eq!(said(script), "3 2 jit function\n2truetrue0\ntrue0falsehttp\n");
+        ngx.say(ngx.worker.pid() > 0, ngx.worker.id(), ngx.worker.exiting(), ngx.config.subsystem, ngx.config.ngx_lua_version)"#;
+    assert_eq!(said(script), "3 2 jit function\n2truetrue0\ntrue0falsehttp10032\n");
 }
 
 /// OpenResty builds its LuaJIT like this, and libraries rely on it.

@@ -49,7 +49,7 @@ fn scripts_of_sessions_run_in_their_phases() {
                listen 127.0.0.1:%%PORT%%;
                preread_by_lua_block { ngx.ctx.way = ngx.get_phase() }
                content_by_lua_block {
-                   ngx.say(began, ", ", ngx.ctx.way, " ", ngx.get_phase(), ", ", ngx.config.subsystem)
+                   ngx.say(began, ", ", ngx.ctx.way, " ", ngx.get_phase(), ", ", ngx.config.subsystem, ngx.config.ngx_lua_version)
                    ngx.say(ngx.shared.counts:incr("sessions", 1, 0), " ", ngx.var.mine)
                    ngx.var.mine = "set"
                    ngx.say(ngx.var.protocol, " ", ngx.var.remote_addr, " ", ngx.var.mine, " ", ngx.var.nothing)
@@ -65,7 +65,7 @@ fn scripts_of_sessions_run_in_their_phases() {
                log_by_lua_block { ngx.log(ngx.WARN, "over ", ngx.get_phase(), " ", ngx.ctx.way, " ", ngx.var.status) }
            }"#,
     );
-    let said = "init init_worker, preread content, stream\n1 nil\nTCP 127.0.0.1 set nil\nnilnilnil\n0nilnilnil\n";
+    let said = "init init_worker, preread content, stream20\n1 nil\nTCP 127.0.0.1 set nil\nnilnilnil\n0nilnilnil\n";
     assert_eq!(heard(&server, 0, ""), said);
     server.wait_log("lua sleep timer expired, client: ", 1);
     server.wait_log("kept: to be kept", 1);

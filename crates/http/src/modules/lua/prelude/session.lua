@@ -10,7 +10,7 @@ local counted, setmetatable, type, ipairs = native.counted, setmetatable, type, 
 local select, tonumber = select, tonumber
 
 ngx.config.subsystem = "stream"
-ngx.config.ngx_lua_version = 19
+ngx.config.ngx_lua_version = 20
 
 for _, name in ipairs {
     "location", "header", "resp", "redirect", "exec", "send_headers", "run_worker_thread", "arg",

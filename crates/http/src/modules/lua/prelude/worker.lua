@@ -30,7 +30,7 @@ ngx.config = {
     debug = false,
     subsystem = "http",
     nginx_version = 1031005,
-    ngx_lua_version = 10029,
+    ngx_lua_version = 10032,
     prefix = function() return native.prefix end,
     nginx_configure = function() return native.configured end,
 }
