@@ -41,6 +41,7 @@ const MAY: &[(&str, &[&str], &str)] = &[
     ("http/src/modules/fastcgi/protocol.rs", &["conf"], REQUEST),
     ("http/src/modules/grpc/call.rs", &["conf"], REQUEST),
     ("http/src/modules/limit_req/mod.rs", &["keys", "limits"], REQUEST),
+    ("http/src/modules/lua/current.rs", &["conf"], SCRIPTS),
     ("http/src/modules/lua/filters.rs", &["script"], SCRIPTS),
     ("http/src/modules/lua/session/mod.rs", &["conf"], SCRIPTS),
     ("http/src/modules/lua/vm.rs", &["known", "site"], SCRIPTS),

@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use weir_testkit::{Dir, PATIENCE};
+use weir_testkit::{Dir, PATIENCE, until};
 
 use super::{said, server, server_with};
 
@@ -163,6 +163,29 @@ fn lines_of_timers_name_the_client_whose_script_has_set_them() {
     server.wait_log(&format!("first{ends}"), 1);
     server.wait_log(&format!("second{ends}"), 1);
     assert!(server.wait_line("runtime error").ends_with(&ends));
+}
+
+#[test]
+fn timers_have_the_settings_of_the_location_that_sets_them() {
+    let server = server(
+        r#"location = /t {
+               error_log %%DIR%%/own.log warn;
+               resolver 127.0.0.1:%%PORT1%%; resolver_timeout 10ms;
+               content_by_lua_block {
+                   local function connect()
+                       local _, why = ngx.socket.connect("a.test", 80)
+                       ngx.log(ngx.WARN, "connect: ", why)
+                       error("over")
+                   end
+                   ngx.timer.at(0, function() ngx.timer.at(0, connect) connect() end)
+               }
+           }"#,
+    );
+    server.get("/t");
+    let log = || fs::read_to_string(server.dir().path().join("own.log")).unwrap_or_default();
+    let lines = |text| log().matches(text).count();
+    let both = || lines("connect: a.test could not be resolved (") == 2 && lines(": over") == 2;
+    assert!(until(server.dir().path(), both), "{}", log());
 }
 
 #[test]

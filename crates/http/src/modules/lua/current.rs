@@ -19,6 +19,7 @@ use super::{answer, session};
 use crate::event_loop::LoopState;
 use crate::request::Request;
 use crate::site::Site;
+use crate::site::settings::LocationConf;
 use weir_engine::operation;
 
 scoped_thread_local!(static mut REQUEST: Request);
@@ -56,6 +57,8 @@ pub enum Subject<'r> {
 pub struct TimerSubject {
     /// The log's description of the client whose script set the timer.
     pub origin: Rc<str>,
+    /// The settings where the timer was set.
+    pub conf: &'static LocationConf,
     /// Sockets that close with the call, unless they are kept alive.
     pub sockets: OwnSockets,
 }
@@ -306,6 +309,17 @@ pub fn origin() -> Rc<str> {
 /// The description of the client of the running timer; empty if there is none.
 pub fn timer_origin() -> Rc<str> {
     TIMER.with_borrow(|timer| timer.as_ref().map(|timer| timer.origin.clone()).unwrap_or_default())
+}
+
+/// The settings of the request's location, the session's server, the place where the timer was
+/// set, or the site.
+pub fn settings() -> Option<&'static LocationConf> {
+    let of_timer = || TIMER.with_borrow(|timer| timer.as_ref().map(|timer| timer.conf));
+    let of_site = || site().map(|site| side().main(site));
+    with_session(|s| session::context(s).conf)
+        .or_else(|| with_any(|r| r.conf()).ok())
+        .or_else(of_timer)
+        .or_else(of_site)
 }
 
 /// Whether the running script runs for a session.

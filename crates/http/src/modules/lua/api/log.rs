@@ -109,9 +109,9 @@ pub(super) fn to_log(level: Level, line: &str) {
         return;
     }
     if current::with_any(|r| handshake::log(r, level, format_args!("{line}{place}"))).is_err()
-        && let Some(site) = current::site()
+        && let Some(conf) = current::settings()
     {
-        let log = &current::side().main(site).core.error_log;
+        let log = &conf.core.error_log;
         let origin = current::timer_origin();
         log.write(level, None, format_args!("{line}{place}{origin}"));
     }

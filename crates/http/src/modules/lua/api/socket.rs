@@ -19,9 +19,8 @@ use super::tls_socket;
 use crate::event_loop::LoopState;
 use crate::modules::lua::answer;
 use crate::modules::lua::conf::CONF;
-use crate::modules::lua::current::{self, NgxError, with, with_answer, with_any};
+use crate::modules::lua::current::{self, NgxError, with, with_answer};
 use crate::modules::lua::run::received_reply;
-use crate::modules::lua::session;
 use crate::modules::lua::socket::{
     BodySocket, OwnedSocket, Pattern, PoolOptions, Socket, SocketError, SocketTarget,
 };
@@ -415,11 +414,7 @@ pub(super) fn own<S: OwnedSocket + 'static>(socket: &Rc<S>) -> Result<(), NgxErr
     }
 }
 
-/// The settings of the request's location, the session's server, or the site in a timer.
+/// The settings of the place that the script runs for.
 pub(super) fn settings() -> Result<&'static LocationConf, NgxError> {
-    if let Some(conf) = current::with_session(|s| session::context(s).conf) {
-        return Ok(conf);
-    }
-    let site = || current::site().map(|site| current::side().main(site)).ok_or(NgxError::NoRequest);
-    with_any(|r| r.conf()).or_else(|_| site())
+    current::settings().ok_or(NgxError::NoRequest)
 }

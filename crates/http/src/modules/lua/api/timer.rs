@@ -11,12 +11,13 @@ use super::natives::{Done, Natives, done};
 use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Packed;
 use crate::modules::lua::conf::CONF;
-use crate::modules::lua::current::{self, NgxError, Phase, Subject, TimerSubject, phase, with_any};
+use crate::modules::lua::current::{self, NgxError, Phase, Subject, TimerSubject, phase};
+use crate::modules::lua::limit;
 use crate::modules::lua::run::{self, Start};
 use crate::modules::lua::socket::OwnSockets;
 use crate::modules::lua::timers::pause;
 use crate::modules::lua::vm::{Vm, vm_of};
-use crate::modules::lua::{limit, session};
+use crate::site::settings::LocationConf;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
@@ -73,7 +74,8 @@ fn set(
     }
     let packed = Rc::new(vm.anchors.pack(what).map_err(|_| "no memory")?);
     let origin = current::origin();
-    let limit = limit::running().unwrap_or_else(|| max_run_time(event_loop));
+    let conf = current::settings().ok_or("no site")?;
+    let limit = limit::running().unwrap_or(CONF.of(conf).max_run_time);
     timers.pending.set(timers.pending.get() + 1);
     timers.count.set(timers.count.get() + 1);
     let number = timers.count.get();
@@ -101,7 +103,7 @@ fn set(
             let Some(running) = RunningTimer::new(&vm, &packed) else {
                 if again { continue } else { break }
             };
-            let call = call(running, premature, packed.clone(), (limit, origin.clone()));
+            let call = call(running, premature, packed.clone(), (limit, origin.clone(), conf));
             if !again {
                 break call.await;
             }
@@ -110,16 +112,6 @@ fn set(
         }
     });
     Ok(())
-}
-
-/// `lua_max_run_time` at the place where a timer is set.
-fn max_run_time(event_loop: &LoopState) -> Duration {
-    let of_location = match current::with_session(|s| session::context(s).conf) {
-        Some(conf) => Ok(CONF.of(conf).max_run_time),
-        None => with_any(|r| CONF.of(r.conf()).max_run_time),
-    };
-    let of_site = || CONF.of(current::side().main(event_loop.site)).max_run_time;
-    of_location.unwrap_or_else(|_| of_site())
 }
 
 /// A running timer.
@@ -162,10 +154,10 @@ async fn call(
     timer: RunningTimer,
     premature: bool,
     call: Rc<Packed>,
-    (limit, origin): (Duration, Rc<str>),
+    (limit, origin, conf): (Duration, Rc<str>, &'static LocationConf),
 ) {
     let start = Start::Timer { premature, call: &call, limit };
-    let subject = Rc::new(TimerSubject { origin, sockets: OwnSockets::default() });
+    let subject = Rc::new(TimerSubject { origin, conf, sockets: OwnSockets::default() });
     // The error was logged. No client waits for it.
     let _ = run::drive(&timer.0, Subject::Timer(&subject), Phase::Timer, start).await;
 }

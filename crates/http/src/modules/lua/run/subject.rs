@@ -60,7 +60,8 @@ pub(super) fn log(subject: &Subject<'_>, vm: &Vm, text: std::fmt::Arguments<'_>)
         Subject::Session(s) => s.log(Level::Error, format_args!("{text}{}", s.place())),
         Subject::Timer(timer) => {
             let (place, origin) = (Phase::Timer.in_log(), &timer.origin);
-            vm.log(Level::Error, format_args!("{text}{place}{origin}"));
+            let log = &timer.conf.core.error_log;
+            log.write(Level::Error, None, format_args!("{text}{place}{origin}"));
         }
         Subject::Nothing => vm.log(Level::Error, text),
     }
