@@ -1,6 +1,9 @@
 //! What both ends agree on beside keys: signatures, compression of certificates, and options by
 //! OpenSSL's names.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -157,20 +160,70 @@ fn a_client_that_takes_no_signature_of_the_key_is_told_so() {
     assert!(said.contains("alert handshake failure"), "{said}");
 }
 
+/// Makes `rsa.pem` and `rsa.key`, which workers may read. False if there is no openssl.
+fn make_rsa(dir: &Path) -> bool {
+    let args = "req -x509 -newkey rsa:2048 -nodes -subj /CN=rsa -keyout rsa.key -out rsa.pem";
+    let mut make = Command::new("openssl");
+    let made = make.args(args.split(' ')).current_dir(dir).stderr(Stdio::null()).status();
+    let made = made.is_ok_and(|status| status.success());
+    if !made {
+        println!("not run: no openssl");
+        return false;
+    }
+    fs::set_permissions(dir.join("rsa.key"), Permissions::from_mode(0o644)).unwrap();
+    true
+}
+
+/// OpenSSL has a place for each kind of key, so only keys of one kind must be in the order of their
+/// certificates. The second server's names have a variable.
+#[test]
+fn keys_of_two_kinds_may_be_in_another_order_than_their_certificates() {
+    for program in programs() {
+        let dir = dir();
+        if !make_rsa(dir.path()) {
+            return;
+        }
+        let crossed = |dir: &str| {
+            format!(
+                "ssl_certificate {dir}/rsa.pem; ssl_certificate {dir}/chain.pem;
+                ssl_certificate_key {dir}/leaf.key; ssl_certificate_key {dir}/rsa.key;"
+            )
+        };
+        let server = Server::start_in(
+            dir,
+            &program,
+            &format!(
+                "events {{ }} http {{ access_log off; map '' $dir {{ default %%DIR%%; }}
+                     server {{ listen 127.0.0.1:%%PORT%% ssl; {} return 200; }}
+                     server {{ listen 127.0.0.1:%%PORT1%% ssl; {} return 200; }} }}",
+                crossed("%%DIR%%"),
+                crossed("$dir")
+            ),
+        );
+        for port in [0, 1] {
+            for cipher in ["ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES128-GCM-SHA256"] {
+                let (port, args) = (server.port_at(port), ["-tls1_2", "-cipher", cipher]);
+                let Some(said) = s_client(server.dir().path(), port, &args, "Q\n") else { return };
+                assert!(said.contains(&format!("Cipher is {cipher}")), "{program}: {said}");
+            }
+        }
+        if program == WEIR {
+            let alone = "ssl_certificate rsa.pem; ssl_certificate_key leaf.key;";
+            server.configure(&super::conf("", alone));
+            let tested = server.command(&["-t"]);
+            let said = String::from_utf8_lossy(&tested.stderr).into_owned();
+            assert!(!tested.status.success() && said.contains("key values mismatch"), "{said}");
+        }
+    }
+}
+
 /// In TLS 1.2 a cipher goes with one kind of key. Clients list signature schemes in another order.
 #[test]
 fn the_order_of_ciphers_chooses_among_certificates() {
     let (rsa, ecdsa) = ("ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES128-GCM-SHA256");
     for program in programs() {
         let dir = dir();
-        let mut make = Command::new("openssl");
-        make.args(
-            "req -x509 -newkey rsa:2048 -nodes -subj /CN=rsa -keyout rsa.key -out rsa.pem"
-                .split(' '),
-        );
-        let made = make.current_dir(dir.path()).stderr(Stdio::null()).status();
-        if !made.is_ok_and(|status| status.success()) {
-            println!("not run: no openssl");
+        if !make_rsa(dir.path()) {
             return;
         }
         let certificates =

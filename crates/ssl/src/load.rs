@@ -76,17 +76,21 @@ impl fmt::Display for LoadError {
 /// How long before its end a certificate is warned of; health has the same time.
 const NOTICE: Duration = Duration::from_millis(weir_health::CERTIFICATE_ENDS);
 
-/// A certificate with its chain and key, while a configuration is read.
+/// A certificate with its chain and key, while a configuration is read. `others` are keys of the
+/// server's other certificates, in case `key` belongs to one of them.
 pub fn identity<S: Subject>(
     reader: &mut SslReader<'_, '_, S>,
     certificate: &NamedFile,
     key: &NamedFile,
+    others: &[NamedFile],
     passwords: &[Vec<u8>],
 ) -> Result<Identity, Error> {
     let files = &mut *reader.files;
     let chain = read(files, certificate, PemKind::Certificate)?;
     let secret = read(files, key, PemKind::Key)?;
-    let identity = Identity::load(&chain, &secret, passwords).map_err(|error| match error {
+    let more = others.iter().map(|other| read(files, other, PemKind::Key));
+    let loaded = with_any(&chain, &secret, more, passwords)?;
+    let identity = loaded.map_err(|error| match error {
         IdentityError::Certificate(error) => bad(files, certificate, PemKind::Certificate, error),
         IdentityError::Key(KeyError::Mismatch) => {
             let (name, why) = (files.shown(&key.name), KeyError::Mismatch);
@@ -109,17 +113,40 @@ pub fn identity_now(
     prefix: &Path,
     certificate: &[u8],
     key: &[u8],
+    others: &[&[u8]],
     passwords: &[Vec<u8>],
 ) -> Result<Identity, LoadError> {
     let mut files = KeyFiles::at(prefix);
     let chain = contents(&mut files, certificate, PemKind::Certificate)?;
     let secret = contents(&mut files, key, PemKind::Key)?;
-    Identity::load(&chain, &secret, passwords).map_err(|error| match error {
+    let more = others.iter().map(|other| contents(&mut files, other, PemKind::Key));
+    let loaded = with_any(&chain, &secret, more, passwords)?;
+    loaded.map_err(|error| match error {
         IdentityError::Certificate(error) => {
             LoadError::Pem(PemKind::Certificate, files.shown(certificate), error)
         }
         IdentityError::Key(error) => LoadError::Key(files.shown(key), error),
     })
+}
+
+/// A chain with its key, or else with the first of `others` that belongs to it. OpenSSL has a place
+/// for each kind of key, so certificates and keys of two kinds may be configured in different
+/// orders. The outer error is that of a file.
+fn with_any<E>(
+    chain: &[u8],
+    key: &[u8],
+    mut others: impl Iterator<Item = Result<Arc<Vec<u8>>, E>>,
+    passwords: &[Vec<u8>],
+) -> Result<Result<Identity, IdentityError>, E> {
+    let own = Identity::load(chain, key, passwords);
+    if !matches!(own, Err(IdentityError::Key(KeyError::Mismatch))) {
+        return Ok(own);
+    }
+    let found = others.find_map(|other| match other {
+        Ok(other) => Identity::load(chain, &other, passwords).ok().map(Ok),
+        Err(error) => Some(Err(error)),
+    });
+    found.transpose().map(|found| found.map_or(own, Ok))
 }
 
 /// The certificates in a file, in DER.

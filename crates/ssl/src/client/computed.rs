@@ -71,7 +71,7 @@ impl Computed {
         let (files, prefix) = (files.clone(), self.prefix.clone());
         let (passwords, mut settings) = (self.passwords.clone(), self.settings.clone());
         let loading = move || {
-            let identity = load::identity_now(&prefix, &files.0, &files.1, &passwords)?;
+            let identity = load::identity_now(&prefix, &files.0, &files.1, &[], &passwords)?;
             let encrypted = identity.is_encrypted();
             settings.identity = Some(identity);
             Ok((settings.build().map_err(LoadError::Settings)?, encrypted))

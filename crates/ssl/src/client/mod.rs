@@ -206,7 +206,7 @@ impl Settings {
         if is_computed(certificate, key) {
             return Ok(None);
         }
-        load::identity(reader, certificate, key, &self.passwords).map(Some)
+        load::identity(reader, certificate, key, &[], &self.passwords).map(Some)
     }
 
     fn authorities(

@@ -97,8 +97,9 @@ fn read(
     mut settings: ServerSettings,
     over_quic: Option<Vec<Vec<u8>>>,
 ) -> Result<(Arc<ServerConfig>, bool), LoadError> {
+    let keys: Vec<&[u8]> = names.iter().map(|(_, key)| key.as_slice()).collect();
     for (chain, key) in names {
-        settings.identities.push(load::identity_now(prefix, chain, key, passwords)?);
+        settings.identities.push(load::identity_now(prefix, chain, key, &keys, passwords)?);
     }
     let encrypted = settings.identities.iter().any(Identity::is_encrypted);
     let built = match over_quic {

@@ -222,7 +222,7 @@ fn identities<S: Subject>(
 ) -> Result<Vec<Identity>, Error> {
     let mut identities = Vec::new();
     for (certificate, key) in conf.certificates.iter().zip(&conf.keys) {
-        let mut identity = load::identity(reader, certificate, key, &conf.passwords)?;
+        let mut identity = load::identity(reader, certificate, key, &conf.keys, &conf.passwords)?;
         let name = reader.files.shown(&certificate.name);
         match &conf.stapling_file {
             _ if !conf.stapling => {}

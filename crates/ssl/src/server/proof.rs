@@ -22,7 +22,7 @@ pub async fn proof(paths: Vec<PathBuf>, handle: &Handle) -> Option<Arc<ServerCon
 
 fn config(path: &Path) -> Option<Arc<ServerConfig>> {
     let name = path.as_os_str().as_bytes();
-    let identity = load::identity_now(Path::new("/"), name, name, &[]).ok()?;
+    let identity = load::identity_now(Path::new("/"), name, name, &[], &[]).ok()?;
     let settings = ServerSettings {
         identities: vec![identity],
         versions: Versions::default(),
