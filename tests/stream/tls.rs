@@ -544,6 +544,7 @@ fn the_second_example_of_the_page_works() {
 fn what_is_wrong_is_said() {
     let s = start("server { listen 127.0.0.1:%%PORT1%%; return x; }");
     let own = "ssl_certificate chain.pem; ssl_certificate_key leaf.key;";
+    let long = "x".repeat(256);
     for (lines, text) in [
         (
             "server { listen 1 ssl; return x; }",
@@ -559,6 +560,10 @@ fn what_is_wrong_is_said() {
             "cannot load",
         ),
         ("server { listen 1; ssl_alpn a; ssl_alpn b; }", "\"ssl_alpn\" directive is duplicate"),
+        (
+            &format!("server {{ listen 1; proxy_ssl_alpn a {long}; }}"),
+            "\"proxy_ssl_alpn\" directive protocol too long",
+        ),
         ("server { listen 1; ssl_early_data on; }", "\"ssl_early_data\" directive is not allowed"),
         ("server { listen 1; return $ssl_early_data; }", "unknown \"ssl_early_data\" variable"),
         ("proxy_ssl on; proxy_ssl_verify on; server { listen 1; }", "no proxy_ssl_trusted_certif"),

@@ -17,7 +17,7 @@ use weir_tls::x509::cert::Certificate;
 use weir_tls::x509::name;
 use weir_tls::{FirstBytes, Hello, Negotiated, Secured, refuse_plain};
 use weir_upstream::fault::{self, Blame};
-use weir_values::Subject;
+use weir_values::{Subject, Template};
 
 use crate::config::StreamScope;
 use crate::directives::{Set, StreamDirective};
@@ -108,7 +108,11 @@ pub static OWN: &[StreamDirective] = &[
             s.once(d)?;
             let mut reading = s.setup.reading();
             let names = d.args.iter().map(|word| reading.template(d, word));
-            s.conf.tls.client.alpn = names.collect::<Result<_, _>>()?;
+            let names = names.collect::<Result<Vec<_>, _>>()?;
+            if names.iter().filter_map(Template::constant).any(|name| name.len() > MAX_ALPN) {
+                return Err(d.problem("protocol too long"));
+            }
+            s.conf.tls.client.alpn = names;
             Ok(())
         }),
     },
