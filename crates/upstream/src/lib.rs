@@ -40,7 +40,7 @@ pub use peer_set::{PeerSet, Tried};
 pub use peer_state::{Inflight, PeerState, PeerTimes};
 pub use pool::{Connection, Limits, Pool, SharedPool, Tag, close_idle};
 pub use queue::Queue;
-pub use rate::Rate;
+pub use rate::{Pace, Rate};
 pub use retry::{Failure, Failures, Retry, Sent};
 
 /// How many peers fit into a zone of `bytes` bytes.

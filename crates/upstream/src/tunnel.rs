@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use weir_engine::{Chain, Either, Handle, Patience, Segment, either};
 use weir_tls::Wire;
 
-use crate::Rate;
+use crate::Pace;
 use moving::Offering;
 pub use moving::run_movable;
 
@@ -274,19 +274,19 @@ impl Direction<'_> {
         heard: impl Fn(),
     ) -> Result<(), DirectionError> {
         let Direction { from, to, active, .. } = self;
-        let rate = Rate::new(self.rate, handle.now());
+        let mut pace = Pace::new(self.rate, handle.now());
         let mut piece = ways.piece;
         loop {
-            let allowed = match rate {
+            let allowed = match pace {
                 None => piece,
-                Some(rate) => self.permitted(handle, ways, rate, read.get()).await.min(ways.piece),
+                Some(pace) => self.permitted(handle, ways, pace, read.get()).await.min(ways.piece),
             };
             self.wait_no_longer_than(ways.timeout);
             self.waits.set(true);
             let readable = from.readable().await;
             self.waits.set(false);
             readable.map_err(reading)?;
-            let mut buf = room(handle, allowed, rate.is_some());
+            let mut buf = room(handle, allowed, pace.is_some());
             let received = from.try_recv(&mut buf);
             if let Ok(None) = received {
                 handle.give_buf(buf);
@@ -316,9 +316,8 @@ impl Direction<'_> {
                 true => piece,
                 false => ways.piece,
             };
-            let pause = rate.map(|rate| rate.time_of(n as u64));
-            if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
-                self.pause(handle, ways, pause).await;
+            if let Some(pace) = &mut pace {
+                pace.read(n as u64, handle.now());
             }
         }
     }
@@ -384,11 +383,11 @@ impl Direction<'_> {
         &self,
         handle: &Handle,
         ways: TunnelOptions,
-        rate: Rate,
+        pace: Pace,
         passed: u64,
     ) -> usize {
         loop {
-            match rate.left(handle.now(), passed) {
+            match pace.left(handle.now(), passed) {
                 Ok(left) => return usize::try_from(left).unwrap_or(usize::MAX),
                 Err(late) => self.pause(handle, ways, late).await,
             }

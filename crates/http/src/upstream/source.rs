@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use weir_engine::{Chain, Handle, OpenFile, Segment, spend, yield_now};
-use weir_upstream::Connection;
+use weir_upstream::{Connection, Pace};
 
 use super::passing::UpstreamConf;
 use super::protocol::{Extra, Protocol, Reader};
@@ -87,7 +87,8 @@ pub struct Source<'p, P: Protocol> {
     received: u64,
     /// Bytes of the body.
     pub length: u64,
-    rate: Option<Pace>,
+    /// `proxy_limit_rate` and kin.
+    pace: Option<Pace>,
     within: Duration,
     spills: bool,
     has_spilled: bool,
@@ -118,41 +119,6 @@ impl Came {
     }
 }
 
-/// `proxy_limit_rate` and kin, for one body.
-struct Pace {
-    /// The rate limit in bytes a second.
-    rate: u64,
-    since: Instant,
-    /// No read before this time, since the last read used up the rate.
-    next: Instant,
-}
-
-impl Pace {
-    fn new(rate: u64, now: Instant) -> Pace {
-        Pace { rate: rate.max(1), since: now, next: now }
-    }
-
-    /// Notes that `n` bytes were read.
-    fn read(&mut self, n: usize, now: Instant) {
-        self.next = now + Duration::from_millis((n as u64).saturating_mul(1000) / self.rate);
-    }
-
-    /// Bytes that may have been read until now.
-    fn allowed(&self, now: Instant) -> u64 {
-        let elapsed = now.saturating_duration_since(self.since).as_secs();
-        self.rate.saturating_mul(elapsed + 1)
-    }
-
-    /// How long to pause after `received` bytes.
-    fn pause(&self, received: u64, now: Instant) -> Option<Duration> {
-        if now < self.next {
-            return Some(self.next - now);
-        }
-        let over = received.checked_sub(self.allowed(now))?;
-        Some(Duration::from_millis(over.saturating_mul(1000) / self.rate + 1))
-    }
-}
-
 /// How a body is read ahead of the client.
 pub struct Ahead {
     /// A temporary file may be used.
@@ -172,7 +138,7 @@ impl<'p, P: Protocol> Source<'p, P> {
         passing: &'static UpstreamConf,
         ahead: Ahead,
     ) -> Self {
-        let rate = ahead.rate.map(|rate| Pace::new(rate, handle.now()));
+        let pace = ahead.rate.and_then(|rate| Pace::new(rate, handle.now()));
         Source {
             transport,
             protocol,
@@ -187,7 +153,7 @@ impl<'p, P: Protocol> Source<'p, P> {
             uncounted: Came::default(),
             received: 0,
             length: 0,
-            rate,
+            pace,
             within: ahead.within,
             spills: ahead.file,
             has_spilled: false,
@@ -275,7 +241,7 @@ impl<'p, P: Protocol> Source<'p, P> {
     /// Reads available data without waiting, as long as there is room in memory.
     pub fn read_now(&mut self) {
         while !self.done && self.has_room() && self.pause().is_none() {
-            let mut buf = match self.rate {
+            let mut buf = match self.pace {
                 // Exactly as much as the rate allows.
                 Some(_) => Vec::with_capacity(READ.min(self.room_of_rate())),
                 None => self.handle.take_buf(READ.min(self.passing.memory())),
@@ -407,20 +373,20 @@ impl<'p, P: Protocol> Source<'p, P> {
 
     /// How long the rate limit forbids to read.
     fn pause(&self) -> Option<Duration> {
-        self.rate.as_ref()?.pause(self.received, self.handle.now())
+        self.pace?.left(self.handle.now(), self.received).err()
     }
 
     /// How many bytes the rate limit allows to read now; as in nginx, one buffer at most.
     fn room_of_rate(&self) -> usize {
-        let Some(pace) = &self.rate else { return READ };
-        let room = pace.allowed(self.handle.now()).saturating_sub(self.received).max(1);
+        let Some(pace) = &self.pace else { return READ };
+        let room = pace.left(self.handle.now(), self.received).unwrap_or(1);
         usize::try_from(room.min(self.passing.buffers.1)).unwrap_or(READ)
     }
 
     fn count(&mut self, n: usize) {
         self.received += n as u64;
-        if let Some(pace) = &mut self.rate {
-            pace.read(n, self.handle.now());
+        if let Some(pace) = &mut self.pace {
+            pace.read(n as u64, self.handle.now());
         }
     }
 
