@@ -90,6 +90,22 @@ fn a_line_that_ends_without_cr_is_no_header() {
 }
 
 #[test]
+fn the_log_tells_a_missing_header_from_a_missing_request() {
+    let server = Server::start(WEIR, CONF);
+    // Another connection's answer shows that the loop waits for more of the first one.
+    let seen = || assert_eq!(Client::connect(server.port_at(1)).get("/").status, 200);
+    let silent = server.connect();
+    seen();
+    drop(silent);
+    server.wait_log("client closed connection while reading PROXY protocol", 1);
+    let mut check = server.connect();
+    check.send("PROXY TCP4 192.0.2.1 192.0.2.2 123 5678\r\n");
+    seen();
+    drop(check);
+    server.wait_log("client closed connection while waiting for request", 1);
+}
+
+#[test]
 fn forwarded_lists_are_read_as_far_as_they_are_believed() {
     let server = Server::start(WEIR, CONF);
     let mut client = Client::connect(server.port_at(1));

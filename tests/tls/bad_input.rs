@@ -202,6 +202,32 @@ fn half_a_hello_byte_by_byte_ends_in_time() {
 }
 
 #[test]
+fn a_balancer_that_sends_no_header_has_not_failed_in_a_handshake() {
+    let server = start("", "listen 127.0.0.1:%%PORT1%% ssl proxy_protocol; return 200 ok;");
+    for (sent, resets, told) in [
+        ("", false, "client closed connection while reading PROXY protocol"),
+        (
+            "PROXY",
+            true,
+            "recv() failed (104: Connection reset by peer) while reading PROXY protocol",
+        ),
+        ("PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", false, "client closed connection while SSL"),
+    ] {
+        let address = ("127.0.0.1", server.port_at(1));
+        let mut balancer = std::net::TcpStream::connect(address).unwrap();
+        balancer.write_all(sent.as_bytes()).unwrap();
+        // Another connection's answer shows that the loop waits for more of this one.
+        assert_eq!(Tls::connect(&server, &config(), NAME).text("/"), "ok");
+        if resets {
+            let now = Some(std::time::Duration::ZERO);
+            rustix::net::sockopt::set_socket_linger(&balancer, now).unwrap();
+        }
+        drop(balancer);
+        server.wait_log(told, 1);
+    }
+}
+
+#[test]
 fn an_expired_certificate_warns_once() {
     let server = start("", "ssl_certificate expired.pem; ssl_certificate_key leaf.key;");
     let said = server.command(&["-t"]);

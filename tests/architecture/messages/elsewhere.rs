@@ -128,7 +128,11 @@ pub const ELSEWHERE: &[(&str, &str, &[Maker])] = &[
     ),
     ("http/upstream/protocol.rs", "level", &[Item("http/upstream/protocol.rs", "OutgoingError")]),
     ("http/body/error.rs", "level", &[Item("http/body/error.rs", "RequestBodyError")]),
-    ("http/connection/handshake.rs", "say", &[Item("proto/proxy_protocol.rs", "HeaderError")]),
+    (
+        "http/connection/head.rs",
+        "without_header",
+        &[Item("proto/proxy_protocol.rs", "HeaderError")],
+    ),
     ("server/boot.rs", "send_signal", &[Item("server/pidfile.rs", "text")]),
     ("server/cycle.rs", "open_logs", &[Item("server/cycle.rs", "open_failed")]),
     ("server/cycle.rs", "open_zones", &[Item("zone/declare.rs", "ZoneError")]),

@@ -10,9 +10,7 @@ use std::time::Instant;
 
 use weir_acme::tls_challenge_file;
 use weir_engine::{Handle, Idle, Stream, Wake};
-use weir_log::Level;
 use weir_metrics::Metric;
-use weir_proto::proxy_protocol;
 use weir_ssl::ocsp::WaitingConnection;
 use weir_ssl::server::{
     AcceptError as Refused, Decided, FileNames, ServerContext, Shown, choose, proof,
@@ -23,6 +21,7 @@ use weir_tls::{
 };
 
 use super::CLOSED;
+use super::head::without_header;
 use super::presence::Presence;
 use super::scripted::{self, Scripted};
 use crate::carrier::{Conn, Resting, Secure};
@@ -83,7 +82,12 @@ fn ended(
         Err((conn, error)) => {
             match &error {
                 Failure::Secure(failure) => failure.count(&event_loop.metrics),
-                Failure::ProxyProtocol(_) => event_loop.metrics.add(Metric::TlsFailed, 1),
+                Failure::ProxyProtocol(error) => {
+                    event_loop.metrics.add(Metric::TlsFailed, 1);
+                    if !matches!(error, ProxyHeaderError::Invalid(_)) {
+                        event_loop.metrics.add(Metric::TlsAbandoned, 1);
+                    }
+                }
             }
             if let Some(conn) = conn {
                 say(&conn, event_loop, default, &error);
@@ -105,7 +109,7 @@ pub fn take_over(conn: &mut Conn, event_loop: &LoopState) {
 /// Why there is no connection.
 enum Failure {
     Secure(Refused),
-    ProxyProtocol(proxy_protocol::HeaderError),
+    ProxyProtocol(ProxyHeaderError),
 }
 
 /// The failure of a handshake, with the connection if it still exists.
@@ -128,7 +132,9 @@ impl fmt::Display for Failure {
                 write!(f, "{CLOSED} while SSL handshaking")
             }
             Failure::Secure(failure) => failure.fmt(f),
-            Failure::ProxyProtocol(error) => write!(f, "{error} while reading PROXY protocol"),
+            Failure::ProxyProtocol(error) => {
+                write!(f, "{} while reading PROXY protocol", without_header(error).1)
+            }
         }
     }
 }
@@ -136,7 +142,7 @@ impl fmt::Display for Failure {
 fn say(conn: &Conn, event_loop: &LoopState, server: &'static Server, failure: &Failure) {
     let level = match failure {
         Failure::Secure(failure) => failure.level(),
-        Failure::ProxyProtocol(_) => Level::Error,
+        Failure::ProxyProtocol(error) => without_header(error).0,
     };
     let log = &event_loop.site.location(server.location).conf.core.error_log;
     conn.log(event_loop.site, log, level, format_args!("{failure}"));
@@ -151,11 +157,7 @@ async fn proxy_header(
     if !event_loop.site.protocols(conn).proxy_protocol {
         return Ok(bytes);
     }
-    let header = conn.wire().read_proxy_header(&mut bytes).await.map_err(|error| match error {
-        ProxyHeaderError::Invalid(error) => Failure::ProxyProtocol(error),
-        ProxyHeaderError::Closed => HandshakeError::Closed.into(),
-        ProxyHeaderError::Io(error) => HandshakeError::from(error).into(),
-    })?;
+    let header = conn.wire().read_proxy_header(&mut bytes).await.map_err(Failure::ProxyProtocol)?;
     if let Some(header) = header {
         let _ = conn.proxy.set(header.into());
     }

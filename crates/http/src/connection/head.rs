@@ -9,7 +9,7 @@ use weir_proto::http1::{HeadError, HeadLimits, HeadProgress, Version};
 use weir_tls::ProxyHeaderError;
 use weir_upstream::fault::failed;
 
-use super::{CLOSED, waited_for};
+use super::CLOSED;
 use crate::carrier::{Conn, LEFT, TIMED_OUT};
 use crate::http2::{self, Greeting};
 use crate::request::Request;
@@ -141,7 +141,8 @@ fn silent(r: &mut Request, error: &io::Error) -> Head {
             io::ErrorKind::UnexpectedEof => CLOSED.into(),
             _ => lost(error),
         };
-        waited_for(conn, &r.event_loop, &what);
+        let text = format_args!("{what} while waiting for request");
+        conn.log(r.site, &r.conf().core.error_log, Level::Info, text);
     } else if !timed_out {
         let cause = match error.kind() {
             io::ErrorKind::UnexpectedEof => String::new(),
@@ -212,19 +213,24 @@ async fn read_proxy_header(r: &mut Request, conn: &Conn, deadline: &mut Option<I
             }
             true
         }
-        Err(ProxyHeaderError::Invalid(error)) => {
-            // What came is no request.
-            let log = &r.conf().core.error_log;
-            let text = format_args!("{error} while reading PROXY protocol");
-            conn.log(r.site, log, Level::Error, text);
+        Err(error) => {
+            let (level, what) = without_header(&error);
+            let text = format_args!("{what} while reading PROXY protocol");
+            conn.log(r.site, &r.conf().core.error_log, level, text);
             false
         }
-        Err(ProxyHeaderError::Io(error)) if error.kind() == io::ErrorKind::TimedOut => {
-            let text = format_args!("{TIMED_OUT} while reading PROXY protocol");
-            conn.log(r.site, &r.conf().core.error_log, Level::Info, text);
-            false
+    }
+}
+
+/// What happened to a client that has sent no whole PROXY header, and the level of its message.
+pub fn without_header(error: &ProxyHeaderError) -> (Level, String) {
+    match error {
+        ProxyHeaderError::Invalid(error) => (Level::Error, error.to_string()),
+        ProxyHeaderError::Closed => (Level::Info, CLOSED.to_owned()),
+        ProxyHeaderError::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
+            (Level::Info, TIMED_OUT.to_owned())
         }
-        Err(ProxyHeaderError::Closed | ProxyHeaderError::Io(_)) => false,
+        ProxyHeaderError::Io(error) => (Level::Info, lost(error)),
     }
 }
 
