@@ -101,3 +101,33 @@ fn clients_are_told_when_the_time_to_end_is_over() {
     old.into_iter().for_each(|worker| server.wait_gone(worker));
     server.wait_file("seen.log", " h3 200 /large ", 1);
 }
+
+/// RFC 9114, section 5.2: a client that sends a request before it reads GOAWAY is answered.
+#[test]
+fn requests_on_their_way_at_a_reload_are_served() {
+    let server = start("", &format!("{INSIDE} location = /said {{ return 200 served; }}"));
+    let large = long(1_000_000);
+    server.dir().write("large", &large);
+    run_client(async {
+        let endpoint = client(&server, "h3");
+        let (connection, _control) = connect(&endpoint, &server).await;
+        let mut first = request(&connection, &get("/large", &[])).await;
+        assert!(first.read(&mut [0; 64]).await.unwrap().is_some());
+        server.reload();
+        let mut own = connection.accept_uni().await.unwrap();
+        let mut said = Vec::new();
+        let announced = [7, 8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfc];
+        while !said.ends_with(&announced) {
+            said.extend_from_slice(&own.read_chunk(1 << 16, true).await.unwrap().unwrap().bytes);
+        }
+        let mut answer = request(&connection, &get("/said", &[])).await;
+        assert!(answer.read_to_end(1 << 16).await.unwrap().ends_with(b"served"));
+        let last = own.read_chunk(1 << 16, true).await.unwrap().unwrap().bytes;
+        assert_eq!(last[..], [7, 1, 8]);
+        assert!(first.read_to_end(1 << 21).await.unwrap().ends_with(&large[large.len() - 1000..]));
+        let ConnectionError::ApplicationClosed(close) = connection.closed().await else {
+            panic!("the connection was not closed")
+        };
+        assert_eq!(close.error_code.into_inner(), 0x100);
+    });
+}

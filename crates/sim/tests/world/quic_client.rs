@@ -470,20 +470,23 @@ impl QuicClient {
         if take_number(&mut bytes) != Some(0) {
             return;
         }
+        // All that has come is read again.
+        let mut least = None;
         while let (Some(kind), Some(len)) = (take_number(&mut bytes), take_number(&mut bytes))
             && let Some((mut payload, rest)) = bytes.split_at_checked(len as usize)
         {
             bytes = rest;
             if kind == GOAWAY {
-                let last = take_number(&mut payload);
-                if self.goaway.is_some_and(|before| last.is_none_or(|last| last > before)) {
+                let last = take_number(&mut payload).unwrap_or(0);
+                if least.is_some_and(|before| last > before) {
                     records.report(
                         "a later GOAWAY is for more streams than an earlier one".to_owned(),
                     );
                 }
-                self.goaway = last.or(Some(0));
+                least = Some(last);
             }
         }
+        self.goaway = least.or(self.goaway);
     }
 
     /// Reads an answer as far as it has arrived.

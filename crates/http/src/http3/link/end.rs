@@ -24,6 +24,10 @@ const CLOSING_TURNS: usize = 4;
 const SHORTEST_IDLE: Duration = Duration::from_secs(1);
 /// The time for requests that the client sent before it received GOAWAY.
 const IN_FLIGHT_TIME: Duration = Duration::from_secs(1);
+/// What a page asks for sooner than this after another of its requests, or after an answer, belongs to that.
+const BURST: Duration = Duration::from_millis(100);
+/// The highest ID of a request stream.
+const HIGHEST_REQUEST: u64 = (1 << 62) - 4;
 /// A client that sends nothing for this time while a request is active gets a PING.
 const PING_AFTER: Duration = Duration::from_secs(10);
 
@@ -31,6 +35,17 @@ const PING_AFTER: Duration = Duration::from_secs(10);
 const ACK_DELAY: Duration = Duration::from_millis(25);
 /// The most unsent bytes of a stream in QUIC.
 const MOST_WAITING: u64 = 256 << 10;
+
+/// How far the end of a connection has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) enum GoawayState {
+    #[default]
+    None,
+    /// The worker retires. Requests are served until the client has had time to go elsewhere.
+    Due,
+    /// The client was told the last request. Later ones are rejected.
+    Final,
+}
 
 impl Link {
     /// Waits until the written data of a stream is sent, for `send_timeout` at most. A reset discards unsent data.
@@ -124,26 +139,67 @@ impl Link {
         }
     }
 
-    /// Begins a graceful shutdown. A connection without a request so far is given time for one before GOAWAY.
+    /// Begins a graceful shutdown. In a pause of its requests the client is told to open no more streams, and the latest request is
+    /// named once those that are on their way have come.
     pub(super) fn begin_shutdown(&self) {
         // A connection in its handshake calls this again once it is connected.
-        if !self.handshake_done.get() || self.goaway_sent.get() {
+        if !self.handshake_done.get() || self.goaway.get() != GoawayState::None {
             return;
         }
-        if self.requests.get() > 0 {
-            return self.send_goaway();
-        }
-        let (me, until) = (self.me.clone(), self.idle.get() + IN_FLIGHT_TIME);
-        let sleep = self.event_loop().handle.sleep_until(until);
-        self.event_loop().handle.spawn(async move {
-            sleep.await;
-            if let Some(link) = me.upgrade() {
-                link.send_goaway();
-            }
-        });
+        self.goaway.set(GoawayState::Due);
+        self.event_loop().handle.spawn(Link::shut_down_in_pause(self.me.clone()));
     }
 
-    /// Closes the connection some time after GOAWAY. Requests that arrive meanwhile are rejected, so that the client repeats them
+    async fn shut_down_in_pause(me: Weak<Link>) {
+        let Some(handle) = me.upgrade().map(|link| link.event_loop().handle.clone()) else {
+            return;
+        };
+        let latest = handle.now() + IN_FLIGHT_TIME;
+        while let Some(at) = me.upgrade().map(|link| link.pause().min(latest))
+            && at > handle.now()
+        {
+            handle.sleep_until(at).await;
+        }
+        let Some(time) = me.upgrade().and_then(|link| link.announce_goaway()) else { return };
+        handle.sleep(time).await;
+        let Some(link) = me.upgrade() else { return };
+        link.send_goaway();
+        if link.streams.borrow().is_empty() {
+            link.close(ErrorCode::NoError);
+        }
+    }
+
+    /// From when on the client may be told to open no more streams. The first request may be on its way. Chromium gives up
+    /// requests of a page that it is about to send when GOAWAY comes.
+    fn pause(&self) -> Instant {
+        match self.requests.get() {
+            0 => self.idle.get() + IN_FLIGHT_TIME,
+            _ => self.active.get() + BURST,
+        }
+    }
+
+    /// Tells the client to open no more streams, by a GOAWAY with the highest ID. Returns for how long streams that it opened before it
+    /// knew may come: RFC 9114, section 5.2. An idle client is told the last request at once, as by nginx.
+    fn announce_goaway(&self) -> Option<Duration> {
+        if self.over.get() || self.goaway.get() == GoawayState::Final {
+            return None;
+        }
+        if self.streams.borrow().is_empty() {
+            self.send_goaway();
+            self.event_loop().handle.spawn(Link::close_after_goaway(self.me.clone()));
+            return None;
+        }
+        self.write_goaway(HIGHEST_REQUEST);
+        Some(IN_FLIGHT_TIME.max(self.quic.stats().path.rtt * 2))
+    }
+
+    fn write_goaway(&self, id: u64) {
+        let mut out = Vec::new();
+        frame::write_goaway(id, &mut out);
+        self.write_own(0, out);
+    }
+
+    /// Closes the connection some time after its last request. Requests that arrive meanwhile are rejected, so that the client repeats them
     /// on another connection.
     pub(super) async fn close_after_goaway(link: Weak<Link>) {
         let Some(found) = link.upgrade() else { return };
@@ -155,15 +211,15 @@ impl Link {
         }
     }
 
-    /// Counts a request. Sends GOAWAY if it is the last by `keepalive_requests`, `keepalive_time` or the end of the worker.
+    /// Counts a request. Sends GOAWAY if it is the last by `keepalive_requests` or `keepalive_time`.
     pub(super) fn count_request(&self) {
+        let now = self.event_loop().handle.now();
         self.requests.set(self.requests.get() + 1);
+        self.active.set(now);
         let core = &self.conf().core;
-        let age = self.event_loop().handle.now().saturating_duration_since(self.started);
         if core.keepalive_timeout.is_zero()
             || self.requests.get() >= core.keepalive_requests
-            || age > core.keepalive_time
-            || self.event_loop().retiring()
+            || now.saturating_duration_since(self.started) > core.keepalive_time
         {
             self.send_goaway();
         }
@@ -171,15 +227,10 @@ impl Link {
 
     /// Sends GOAWAY: the latest request is the last. RFC 9114, section 5.2.
     pub(super) fn send_goaway(&self) {
-        if self.over.get() || self.goaway_sent.replace(true) {
+        if self.over.get() || self.goaway.replace(GoawayState::Final) == GoawayState::Final {
             return;
         }
-        let mut out = Vec::new();
-        frame::write_goaway(self.requests.get() * 4, &mut out);
-        self.write_own(0, out);
-        if self.streams.borrow().is_empty() {
-            self.event_loop().handle.spawn(Link::close_after_goaway(self.me.clone()));
-        }
+        self.write_goaway(self.requests.get() * 4);
     }
 
     /// Closes the connection if its handshake has not ended within `client_header_timeout`: QUIC's idle timeout begins anew with each

@@ -22,6 +22,7 @@ use weir_proto::http3::ErrorCode;
 use weir_proto::http3::qpack::{Decoder, FieldMemo};
 use weir_quic::StreamId;
 
+use self::end::GoawayState;
 use super::control::Incoming;
 use super::stream::{Stream, StreamError};
 use crate::address::Address;
@@ -93,8 +94,9 @@ pub struct Link {
     ready: Cell<bool>,
     /// The number of requests so far. The next request has four times this as its stream ID.
     requests: Cell<u64>,
-    /// GOAWAY was sent.
-    goaway_sent: Cell<bool>,
+    /// When a request last began or ended.
+    active: Cell<Instant>,
+    goaway: Cell<GoawayState>,
     /// The connection was closed by this end, or lost.
     over: Cell<bool>,
     /// Wakes [`Link::watch`] when the handshake or the connection ends.
@@ -150,7 +152,8 @@ impl Link {
             hq: Cell::new(false),
             ready: Cell::new(false),
             requests: Cell::new(0),
-            goaway_sent: Cell::new(false),
+            active: Cell::new(now),
+            goaway: Cell::default(),
             over: Cell::new(false),
             watcher: RefCell::default(),
             idle: Cell::new(now),
@@ -255,9 +258,13 @@ impl Link {
 
     /// Removes a stream that has ended.
     pub fn remove(&self, id: StreamId) {
-        if self.streams.borrow_mut().remove(&id).is_some() && self.streams.borrow().is_empty() {
-            self.idle.set(self.event_loop().handle.now());
-            if self.goaway_sent.get() {
+        if self.streams.borrow_mut().remove(&id).is_none() {
+            return;
+        }
+        self.active.set(self.event_loop().handle.now());
+        if self.streams.borrow().is_empty() {
+            self.idle.set(self.active.get());
+            if self.goaway.get() == GoawayState::Final {
                 self.event_loop().handle.spawn(Link::close_after_goaway(self.me.clone()));
             }
         }

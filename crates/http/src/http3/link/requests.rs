@@ -14,6 +14,7 @@ use weir_ssl::ocsp::WaitingConnection;
 use weir_ssl::server::ClientVerdict;
 
 use super::Link;
+use super::end::GoawayState;
 use crate::connection::streamed::Fields;
 use crate::http3::request;
 use crate::http3::stream::{Stream, StreamError};
@@ -80,7 +81,7 @@ impl Link {
             if self.over.get() {
                 return;
             }
-            if self.goaway_sent.get() {
+            if self.goaway.get() == GoawayState::Final {
                 self.quic.stop(id, ErrorCode::RequestRejected as u64);
                 self.cancel_in_decoder(id);
                 self.quic.reset(id, ErrorCode::RequestRejected as u64);
