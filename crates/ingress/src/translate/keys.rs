@@ -85,8 +85,11 @@ impl Work<'_> {
         let (mut rows, mut wrong) = (vec![line("default", ["1"])], Vec::new());
         for place in text.split(',').map(str::trim).filter(|place| !place.is_empty()) {
             let pattern = place.strip_prefix("~*").or(place.strip_prefix('~'));
+            // A backslash makes a word of `map` a value.
+            let is_word = matches!(place, "default" | "hostnames" | "include" | "volatile");
+            let value = if is_word { format!("\\{place}") } else { place.to_owned() };
             match pattern.map_or(Ok(()), values::pattern) {
-                Ok(()) => rows.push(line(place, ["0"])),
+                Ok(()) => rows.push(line(&value, ["0"])),
                 Err(why) => wrong.push(format!("{place}: {why}; it is logged")),
             }
         }

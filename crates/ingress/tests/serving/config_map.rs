@@ -325,7 +325,7 @@ fn keys_change_a_part_of_what_is_there() {
         ("http-redirect-code", "301"),
         ("location-snippet", "add_header X-Place $uri;"),
         ("proxy-add-original-uri-header", "true"),
-        ("skip-access-log-urls", "/healthz,~^/quiet"),
+        ("skip-access-log-urls", "/healthz,default,~^/quiet"),
     ];
     let Some((server, findings)) = serve_with(&secured, with(&map)) else { return };
     assert!(findings.is_empty(), "{findings:?}");
