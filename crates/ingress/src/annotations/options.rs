@@ -236,6 +236,11 @@ impl Options {
         super::needs::tell(r);
         o
     }
+
+    /// Whether a path of the Ingress is a pattern, as in ingress-nginx.
+    pub fn makes_pattern(&self, path: &str) -> bool {
+        self.regex || self.rewrite.as_ref().is_some_and(|target| target != path)
+    }
 }
 
 fn trace(r: &Reader<'_>) -> Option<Trace> {

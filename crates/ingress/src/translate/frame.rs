@@ -286,10 +286,8 @@ fn body(work: &mut Work<'_>, host: &Host, tls: bool) -> Vec<Directive> {
         let to = format!("$scheme://$http_host{root}");
         list.push(when("$uri", "=", "/", vec![line("return", ["302", &to])]));
     }
-    let patterns = host.routes.values().any(|route| {
-        let options = &route.source.options;
-        options.regex || options.rewrite.as_ref().is_some_and(|target| *target != route.rule)
-    });
+    let mut all = host.routes.values();
+    let patterns = all.any(|route| route.source.options.makes_pattern(&route.rule));
     let mut routes: Vec<(&RouteKey, &Route)> = host.routes.iter().collect();
     routes.sort_by(|(a, _), (b, _)| (b.0.len(), &b.0).cmp(&(a.0.len(), &a.0)));
     for ((path, kind), route) in routes {

@@ -8,7 +8,7 @@ use k8s_openapi::api::networking::v1::IngressTLS;
 
 use super::files::{Certificate, Certificates};
 use super::rules::{
-    HostRule, NoRoutes, PathRule, RouteKey, Routes, Target, keys, root, service_and_port,
+    HostRule, NoRoutes, PathRule, RouteKey, Routes, Target, keys, open_key, root, service_and_port,
 };
 use super::sources::Source;
 use super::work::Work;
@@ -180,7 +180,15 @@ fn add_canaries(work: &mut Work<'_>, hosts: &mut BTreeMap<Arc<str>, Box<Host>>, 
             let text = path.path.as_deref().unwrap_or("/");
             let Some((service, port)) = service_and_port(&path.backend) else { continue };
             let mut found = false;
-            for key in keys(text, &path.path_type) {
+            let open = open_key(text);
+            let is_open = |host: &&mut Box<Host>| {
+                path.path_type == "Prefix" && host.routes.get(&open).is_some_and(|r| r.is_open)
+            };
+            let keys = match hosts.get_mut(name).filter(is_open) {
+                Some(_) => vec![open.clone()],
+                None => keys(text, &path.path_type),
+            };
+            for key in keys {
                 let route = hosts.get_mut(name).and_then(|host| host.routes.get_mut(&key));
                 let Some(route) = route else { continue };
                 if route.source.id.namespace == source.id.namespace && route.canary.is_none() {

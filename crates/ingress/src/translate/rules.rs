@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::networking::v1::{Ingress, IngressBackend, IngressRule};
 
-use crate::annotations::values;
+use crate::annotations::{Options, values};
 use crate::settings::Settings;
 
 /// How a path is matched.
@@ -68,17 +68,19 @@ pub(super) struct NoRoutes {
 pub(super) struct Target {
     /// The path of the rule, as it was written.
     pub(super) rule: String,
+    /// Whether it is a prefix that may end within an element of a path, since it is a pattern.
+    pub(super) is_open: bool,
     /// Service and port; `None` stands for the default backend.
     pub(super) backend: Option<(String, String)>,
 }
 
 /// Reads the rules of an Ingress.
-pub(super) fn read(ingress: &Ingress, settings: &Settings) -> Vec<HostRule> {
+pub(super) fn read(ingress: &Ingress, options: &Options, settings: &Settings) -> Vec<HostRule> {
     let Some(spec) = &ingress.spec else { return Vec::new() };
     let strict = settings.flag("strict-validate-path-type");
     let fallback = || {
         let backend = spec.default_backend.as_ref();
-        backend.map(|backend| path_rule("/", "Prefix", backend, strict))
+        backend.map(|backend| path_rule("/", "Prefix", backend, (options, strict)))
     };
     let rules = spec.rules.as_deref().unwrap_or_default();
     if rules.is_empty() {
@@ -90,7 +92,7 @@ pub(super) fn read(ingress: &Ingress, settings: &Settings) -> Vec<HostRule> {
         let host = rule.host.as_deref().unwrap_or_default();
         let paths = rule.http.iter().flat_map(|http| &http.paths).map(|path| {
             let text = path.path.as_deref().unwrap_or("/");
-            path_rule(text, &path.path_type, &path.backend, strict)
+            path_rule(text, &path.path_type, &path.backend, (options, strict))
         });
         HostRule {
             host: host.into(),
@@ -102,7 +104,12 @@ pub(super) fn read(ingress: &Ingress, settings: &Settings) -> Vec<HostRule> {
     rules.iter().map(rule).collect()
 }
 
-fn path_rule(path: &str, kind: &str, backend: &IngressBackend, strict: bool) -> PathRule {
+fn path_rule(
+    path: &str,
+    kind: &str,
+    backend: &IngressBackend,
+    (options, strict): (&Options, bool),
+) -> PathRule {
     let bad =
         !path.starts_with('/') || path.len() > values::LONGEST || path.contains(char::is_control);
     let refused = |reason, message| Err(NoRoutes { reason, message });
@@ -114,8 +121,10 @@ fn path_rule(path: &str, kind: &str, backend: &IngressBackend, strict: bool) -> 
         let why = "it has characters that only a path of the type ImplementationSpecific may have; the path is left out";
         refused("InvalidPath", why)
     } else if let Some(backend) = service_and_port(backend) {
-        let target = Target { rule: path.to_owned(), backend: Some(backend) };
-        Ok(Routes { keys: keys(path, kind), target: Arc::new(target) })
+        let is_open = kind == "Prefix" && options.makes_pattern(path);
+        let target = Target { rule: path.to_owned(), is_open, backend: Some(backend) };
+        let keys = if is_open { vec![open_key(path)] } else { keys(path, kind) };
+        Ok(Routes { keys, target: Arc::new(target) })
     } else {
         refused("NoService", "only Services can be servers behind; the path is left out")
     };
@@ -128,6 +137,11 @@ pub(super) fn service_and_port(backend: &IngressBackend) -> Option<(String, Stri
     let port = service.port.as_ref();
     let port = port.and_then(|p| p.name.clone().or(p.number.map(|n| n.to_string())));
     Some((service.name.clone(), port.unwrap_or_default()))
+}
+
+/// The key of a prefix that is a pattern.
+pub(super) fn open_key(path: &str) -> RouteKey {
+    (path.into(), Match::Bytes)
 }
 
 /// The keys of a path of this type.

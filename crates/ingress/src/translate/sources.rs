@@ -187,7 +187,7 @@ fn source(ingress: &Arc<Ingress>, settings: &Settings, findings: &mut Findings) 
     if canary.is_some() && options.canary.is_none() && reader_flag(canary) != Some(false) {
         return None;
     }
-    let (ingress, rules) = (ingress.clone(), rules::read(ingress, settings));
+    let (ingress, rules) = (ingress.clone(), rules::read(ingress, &options, settings));
     let locations = rules.iter().map(HostRule::locations).sum();
     Some(Source(Arc::new(IngressOptions { id, ingress, options, rules, locations })))
 }

@@ -348,3 +348,36 @@ fn a_path_may_name_the_port_of_the_pods() {
     let told: Vec<_> = findings.iter().map(|f| (f.reason, f.object.name.as_str())).collect();
     assert_eq!(told, [("NoPort", "neither"), ("TargetPort", "number"), ("TargetPort", "word")]);
 }
+
+#[test]
+fn a_prefix_that_is_a_pattern_ends_as_it_is_written() {
+    let paths = [("Prefix", "/bar/", "one"), ("Prefix", "/", "two")];
+    let canary = [("canary", "true"), ("canary-by-header", "X-Try")];
+    let manifests = [
+        ["one", "two", "new"].map(|name| service("a", name, behind(name))).concat(),
+        ingress("a", "regex", &[("use-regex", "true")], "x.test", &paths),
+        ingress("a", "rewrite", &[("rewrite-target", "/to")], "r.test", &paths),
+        ingress("a", "plain", &[], "p.test", &paths),
+        ingress("a", "canary", &canary, "x.test", &[("Prefix", "/bar/", "new")]),
+    ]
+    .concat();
+    let Some((server, findings)) = serve(&manifests) else { return };
+    assert!(findings.is_empty(), "{findings:?}");
+    let from = |host: &str, path: &str, head: &str| {
+        ask(&server, host, path, head).body().lines().next().unwrap_or_default().to_owned()
+    };
+    for (host, path, wanted) in [
+        ("x.test", "/bar/a", "one"),
+        ("x.test", "/BAR/", "one"),
+        ("x.test", "/bar", "two"),
+        ("x.test", "/barber", "two"),
+        ("r.test", "/bar/a", "one"),
+        ("r.test", "/barber", "two"),
+        ("p.test", "/bar", "one"),
+        ("p.test", "/barber", "two"),
+    ] {
+        assert_eq!(from(host, path, ""), wanted, "{host}{path}");
+    }
+    assert_eq!(from("x.test", "/bar/a", "X-Try: always\r\n"), "new");
+    assert_eq!(from("x.test", "/barber", "X-Try: always\r\n"), "two");
+}
