@@ -30,6 +30,8 @@ pub struct Snapshot {
     pub slices: Vec<Arc<EndpointSlice>>,
     /// Certificates and passwords.
     pub secrets: Vec<Arc<Secret>>,
+    /// Earlier versions of Secrets whose present certificates cannot be used.
+    pub kept_secrets: Vec<Arc<Secret>>,
     /// Headers and parameters that annotations name.
     pub config_maps: Vec<Arc<ConfigMap>>,
     /// Objects of Gateway API.

@@ -53,6 +53,7 @@ use ordered::Ordered;
 use parts::Parts;
 use work::Base;
 
+pub(crate) use files::{InUse, certificate_of};
 pub(crate) use frame::{HEALTH, healthy, over_quic};
 pub(crate) use lines::{counted, digest, header_line, line, subrequest_name, when};
 pub(crate) use location_variables::names;

@@ -13,6 +13,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use weir_testkit::{Dir, PATIENCE, Process, free_port, listen};
 
+#[path = "cluster/certificates.rs"]
+mod certificates;
 #[path = "cluster/events.rs"]
 mod events;
 #[path = "cluster/process.rs"]

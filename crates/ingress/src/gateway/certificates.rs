@@ -10,7 +10,7 @@ use super::grants::{Referrer, Refused};
 use super::listeners::{Listener, Served};
 use super::objects::{FrontendValidation, Reference};
 use super::status::Condition;
-use crate::translate::{Work, line};
+use crate::translate::{InUse, Work, line};
 
 /// The verification of client certificates.
 #[derive(Clone, Debug)]
@@ -59,25 +59,34 @@ pub(super) fn of_listener(
         error = Some(Refused::new("InvalidCertificateRef", "TLS needs a certificate"));
     }
     for reference in refs {
-        match of_secret(work, from, reference, "InvalidCertificateRef") {
-            Ok(file) => files.push(file),
-            Err(refused) => drop(error.get_or_insert(refused)),
-        }
+        let wrong = match of_secret(work, from, reference, "InvalidCertificateRef") {
+            Ok((file, wrong)) => {
+                files.push(file);
+                wrong
+            }
+            Err(refused) => Some(refused),
+        };
+        error = error.or(wrong);
     }
     (files, error)
 }
 
-/// The file of a certificate with its key.
+/// The file of a certificate with its key. If the one before stays in use, there is an error, too.
 pub(super) fn of_secret(
     work: &mut Work<'_>,
     from: Referrer<'_>,
     reference: &Reference,
     reason: &'static str,
-) -> Result<String, Refused> {
+) -> Result<(String, Option<Refused>), Refused> {
     let (namespace, name, _) = work.referred(from, reference, &["Secret"], reason)?;
     let wrong = |text: String| Refused::new(reason, format!("{namespace}/{name}: {text}"));
     let data = work.secret_of(&namespace, &name).map_err(wrong)?;
-    work.certificate(data).map(|certificate| certificate.path).map_err(wrong)
+    let InUse { certificate, wrong: why } = work.certificate_in_use(&namespace, &name, data);
+    let refused = why.map(wrong);
+    match certificate {
+        Some(certificate) => Ok((certificate.path, refused)),
+        None => Err(refused.unwrap_or_else(|| wrong("it has no certificate".to_owned()))),
+    }
 }
 
 /// The file with the authorities of all references, and the first error.
@@ -192,5 +201,6 @@ pub(super) fn for_servers(work: &mut Work<'_>, served: &mut Served<'_>) {
         return;
     };
     let from = Referrer { kind: "Gateway", namespace: &served.id.namespace };
-    served.client = Some(of_secret(work, from, reference, "InvalidClientCertificateRef"));
+    let found = of_secret(work, from, reference, "InvalidClientCertificateRef");
+    served.client = Some(found.map(|(file, _)| file));
 }

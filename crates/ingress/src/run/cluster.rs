@@ -15,6 +15,7 @@ use super::slices::Slices;
 use crate::gateway::Objects;
 use crate::report::ObjectId;
 use crate::snapshot::Snapshot;
+use crate::translate::certificate_of;
 
 /// Namespace and name.
 pub type Key = (String, String);
@@ -29,12 +30,19 @@ pub trait Watched: Clone + Send + Sync + 'static {
 
     /// Whether the translation of both objects is the same.
     fn same(&self, other: &Self) -> bool;
+
+    /// Whether the object stays in use after `next` has replaced it.
+    fn outlives(&self, _next: &Self) -> bool {
+        false
+    }
 }
 
 /// The objects of one kind, as a watch delivers them.
 #[derive(Debug)]
 pub struct Table<K> {
     objects: BTreeMap<Key, Arc<K>>,
+    /// Objects that stay in use, since their present versions cannot be used.
+    kept: BTreeMap<Key, Arc<K>>,
     /// The objects of a list that is still being received.
     next: Option<BTreeMap<Key, Arc<K>>>,
     ready: bool,
@@ -45,7 +53,13 @@ pub struct Table<K> {
 
 impl<K> Default for Table<K> {
     fn default() -> Table<K> {
-        Table { objects: BTreeMap::new(), next: None, ready: false, own_watch: BTreeMap::new() }
+        Table {
+            objects: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            next: None,
+            ready: false,
+            own_watch: BTreeMap::new(),
+        }
     }
 }
 
@@ -55,10 +69,13 @@ impl<K: Watched> Table<K> {
         match event {
             Event::Apply(object) => {
                 let (key, object) = stored(object);
-                let known = self.objects.insert(key, object.clone());
+                let known = self.objects.insert(key.clone(), object.clone());
+                if let Some(known) = &known {
+                    self.replaced(&key, known, &object);
+                }
                 known.is_none_or(|known| !known.same(&object))
             }
-            Event::Delete(object) => self.objects.remove(&stored(object).0).is_some(),
+            Event::Delete(object) => self.remove(&stored(object).0),
             Event::Init => {
                 self.next = Some(BTreeMap::new());
                 false
@@ -78,7 +95,13 @@ impl<K: Watched> Table<K> {
                         .iter()
                         .zip(&self.objects)
                         .all(|((a, one), (b, two))| a == b && one.same(two));
-                self.objects = next;
+                let before = std::mem::replace(&mut self.objects, next);
+                self.kept.retain(|key, _| self.objects.contains_key(key));
+                for (key, known) in &before {
+                    if let Some(object) = self.objects.get(key).cloned() {
+                        self.replaced(key, known, &object);
+                    }
+                }
                 !std::mem::replace(&mut self.ready, true) || !same
             }
         }
@@ -96,9 +119,28 @@ impl<K: Watched> Table<K> {
         let first = self.give_up_own_watch(key);
         let changed = match object {
             Some(object) => self.apply(Event::Apply(object)),
-            None => self.objects.remove(key).is_some(),
+            None => self.remove(key),
         };
         changed || first
+    }
+
+    /// Removes an object. Returns whether there was one.
+    fn remove(&mut self, key: &Key) -> bool {
+        self.kept.remove(key);
+        self.objects.remove(key).is_some()
+    }
+
+    /// Decides whether the version of an object that was in use stays in use.
+    fn replaced(&mut self, key: &Key, known: &Arc<K>, object: &Arc<K>) {
+        let used = self.kept.remove(key).unwrap_or_else(|| known.clone());
+        if used.outlives(object) {
+            self.kept.insert(key.clone(), used);
+        }
+    }
+
+    /// The versions that stay in use, since the present ones cannot be used.
+    pub fn kept(&self) -> Vec<Arc<K>> {
+        self.kept.values().cloned().collect()
     }
 
     /// Stops waiting for an object that this program may not read. Returns whether it was waited
@@ -121,6 +163,7 @@ impl<K: Watched> Table<K> {
     /// Removes all objects. Returns whether there were any.
     pub fn clear(&mut self) -> bool {
         self.next = None;
+        self.kept.clear();
         !std::mem::take(&mut self.objects).is_empty()
     }
 
@@ -152,9 +195,10 @@ fn stored<K: Watched>(mut object: K) -> (Key, Arc<K>) {
     (object.key(), Arc::new(object))
 }
 
-/// Implements [`Watched`] for kinds. The expression of a kind compares two of its objects.
+/// Implements [`Watched`] for kinds. The expression of a kind compares two of its objects. A second
+/// one says whether the first of two versions stays in use.
 macro_rules! watched {
-    ($($kind:ty: $same:expr;)*) => { $(impl Watched for $kind {
+    ($($kind:ty: $same:expr $(, $outlives:expr)?;)*) => { $(impl Watched for $kind {
         fn key(&self) -> Key {
             (self.namespace().unwrap_or_default(), self.name_any())
         }
@@ -168,6 +212,11 @@ macro_rules! watched {
             let same: fn(&$kind, &$kind) -> bool = $same;
             same(self, other)
         }
+
+        $(fn outlives(&self, next: &$kind) -> bool {
+            let outlives: fn(&$kind, &$kind) -> bool = $outlives;
+            outlives(self, next)
+        })?
     })* };
 }
 
@@ -177,10 +226,22 @@ watched! {
     Ingress: |one, other| one.metadata == other.metadata && one.spec == other.spec;
     Service: |one, other| one == other;
     EndpointSlice: |one, other| one == other;
-    Secret: |one, other| one == other;
+    // As in ingress-nginx, a certificate that cannot be used does not take the place of one that can.
+    Secret: |one, other| one == other, |one, next| one.data != next.data && has_certificate(one) && names_certificate(next) && !has_certificate(next);
     ConfigMap: |one, other| one == other;
     // Gateways select namespaces by their labels.
     Namespace: |one, other| one.metadata.labels == other.metadata.labels;
+}
+
+/// Whether a Secret is meant to have a certificate with its key.
+fn names_certificate(secret: &Secret) -> bool {
+    let data = secret.data.as_ref();
+    data.is_some_and(|data| data.contains_key("tls.crt") || data.contains_key("tls.key"))
+}
+
+/// Whether a Secret has a certificate with its key, both of which can be used.
+fn has_certificate(secret: &Secret) -> bool {
+    secret.data.as_ref().is_some_and(|data| certificate_of(data).is_ok())
 }
 
 /// The objects of all kinds.
@@ -220,6 +281,7 @@ impl Cluster {
             services: of(&self.services)?,
             slices: lock(&self.slices).list()?,
             secrets: of(&self.secrets)?,
+            kept_secrets: lock(&self.secrets).kept(),
             config_maps: of(&self.config_maps)?,
             gateway: Objects {
                 namespaces: of(&self.namespaces)?,

@@ -65,13 +65,30 @@ impl<'a> Work<'a> {
         &mut self,
         data: &BTreeMap<String, ByteString>,
     ) -> Result<Certificate, String> {
-        let part = |key: &str| {
-            data.get(key).map(|b| b.0.clone()).ok_or(format!("the Secret has no {key}"))
-        };
-        let (chain, key) = (part("tls.crt")?, part("tls.key")?);
-        let leaf = pair(&chain, &key)?;
-        let text = [chain.as_slice(), b"\n", &key, b"\n"].concat();
+        let (leaf, chain, key) = certificate_of(data)?;
+        let text = [chain, b"\n", key, b"\n"].concat();
         Ok(Certificate { path: self.file("tls", text), names: dns_names(&leaf).into() })
+    }
+
+    /// The certificate of a Secret, or the one that it had before if that stays in use.
+    pub(crate) fn certificate_in_use(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        data: &BTreeMap<String, ByteString>,
+    ) -> InUse {
+        let why = match self.certificate(data) {
+            Ok(certificate) => return InUse { certificate: Some(certificate), wrong: None },
+            Err(why) => why,
+        };
+        let kept = self.index.kept_secret(namespace, name).and_then(|kept| kept.data.as_ref());
+        match kept.and_then(|data| self.certificate(data).ok()) {
+            Some(certificate) => {
+                let wrong = format!("the certificate before stays in use: {why}");
+                InUse { certificate: Some(certificate), wrong: Some(wrong) }
+            }
+            None => InUse { certificate: None, wrong: Some(why) },
+        }
     }
 
     /// The file of the certificate authorities in `ca.crt`.
@@ -125,7 +142,8 @@ pub(super) struct Certificates {
 #[derive(Debug)]
 struct KnownCertificate {
     secret: Arc<Secret>,
-    made: Result<Certificate, String>,
+    kept: Option<Arc<Secret>>,
+    made: InUse,
     files: BTreeMap<PathBuf, Arc<[u8]>>,
 }
 
@@ -141,36 +159,33 @@ impl Certificates {
     }
 
     /// The certificate of a Secret that an object names.
-    pub(super) fn of(
-        &mut self,
-        work: &mut Work<'_>,
-        id: &ObjectId,
-        name: &str,
-    ) -> Result<Certificate, String> {
-        work.own_secret(id, name)?;
+    pub(super) fn of(&mut self, work: &mut Work<'_>, id: &ObjectId, name: &str) -> InUse {
+        if let Err(why) = work.own_secret(id, name) {
+            return InUse { certificate: None, wrong: Some(why) };
+        }
         let name = name.split_once('/').map_or(name, |(_, name)| name);
         self.by_name(work, &id.namespace, name)
     }
 
     /// The certificate of a Secret that the administrator names.
-    pub(super) fn by_name(
-        &mut self,
-        work: &mut Work<'_>,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Certificate, String> {
-        let (secret, data) = work.any_secret(namespace, name)?;
+    pub(super) fn by_name(&mut self, work: &mut Work<'_>, namespace: &str, name: &str) -> InUse {
+        let (secret, data) = match work.any_secret(namespace, name) {
+            Ok(found) => found,
+            Err(why) => return InUse { certificate: None, wrong: Some(why) },
+        };
+        let kept = work.index.kept_secret(namespace, name).cloned();
         let key = (namespace.to_owned(), name.to_owned());
         let known = match self.now.entry(key) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
                 let mut before = self.before.remove(place.key());
-                let same = before.take_if(|known| same(&mut known.secret, secret));
+                let same =
+                    before.take_if(|known| same(&mut known.secret, secret) && known.kept == kept);
                 place.insert(same.unwrap_or_else(|| {
                     let others = std::mem::take(&mut work.files);
-                    let made = work.certificate(data);
+                    let made = work.certificate_in_use(namespace, name, data);
                     let files = std::mem::replace(&mut work.files, others);
-                    KnownCertificate { secret: secret.clone(), made, files }
+                    KnownCertificate { secret: secret.clone(), kept, made, files }
                 }))
             }
         };
@@ -178,6 +193,16 @@ impl Certificates {
         work.files.extend(files.map(|(path, content)| (path.clone(), content.clone())));
         known.made.clone()
     }
+}
+
+/// The first certificate of a Secret, its chain and its key, if they match and can be used.
+pub(crate) fn certificate_of(
+    data: &BTreeMap<String, ByteString>,
+) -> Result<(CertificateDer<'static>, &[u8], &[u8]), String> {
+    let part =
+        |key: &str| data.get(key).map(|b| b.0.as_slice()).ok_or(format!("the Secret has no {key}"));
+    let (chain, key) = (part("tls.crt")?, part("tls.key")?);
+    Ok((pair(chain, key)?, chain, key))
 }
 
 /// The first certificate of a chain, if the key belongs to it and both can be used.
@@ -250,6 +275,13 @@ fn dns_names(leaf: &CertificateDer<'_>) -> Vec<String> {
 pub(crate) struct Certificate {
     pub(crate) path: String,
     names: Arc<[String]>,
+}
+
+/// The certificate that is used for a Secret, if any, and what is wrong with the Secret.
+#[derive(Clone, Debug)]
+pub(crate) struct InUse {
+    pub(crate) certificate: Option<Certificate>,
+    pub(crate) wrong: Option<String>,
 }
 
 impl Certificate {

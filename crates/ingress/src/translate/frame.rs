@@ -46,7 +46,7 @@ pub(super) fn default_certificate(
         .settings
         .default_certificate
         .as_ref()
-        .and_then(|(namespace, name)| certificates.by_name(work, namespace, name).ok());
+        .and_then(|(namespace, name)| certificates.by_name(work, namespace, name).certificate);
     named.map(|certificate| certificate.path).or_else(|| {
         let own = work.settings.own_certificate.clone()?;
         Some(work.file("own", own))

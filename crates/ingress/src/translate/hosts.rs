@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::networking::v1::IngressTLS;
 
-use super::files::{Certificate, Certificates};
+use super::files::{Certificate, Certificates, InUse};
 use super::rules::{
     HostRule, NoRoutes, PathRule, RouteKey, Routes, Target, keys, open_key, root, service_and_port,
 };
@@ -228,13 +228,11 @@ fn add_certificates(
             request_certificates(work, hosts, source, entry);
             continue;
         };
-        let certificate = match certificates.of(work, &source.id, secret) {
-            Ok(certificate) => certificate,
-            Err(why) => {
-                work.say(&source.id, Severity::Error, "InvalidCertificate", secret, &why);
-                continue;
-            }
-        };
+        let InUse { certificate, wrong } = certificates.of(work, &source.id, secret);
+        if let Some(why) = wrong {
+            work.say(&source.id, Severity::Error, "InvalidCertificate", secret, &why);
+        }
+        let Some(certificate) = certificate else { continue };
         for name in entry.hosts.as_deref().unwrap_or_default() {
             let Some(host) = hosts.get_mut(name.as_str()) else { continue };
             if !host.is_of(source) || host.certificate.is_some() {

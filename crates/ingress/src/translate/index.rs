@@ -22,6 +22,7 @@ type ByName<'a, T> = HashMap<Key<'a>, &'a Arc<T>>;
 pub(super) struct NamedObjects<'a> {
     services: ByName<'a, Service>,
     secrets: ByName<'a, Secret>,
+    kept_secrets: ByName<'a, Secret>,
     config_maps: ByName<'a, ConfigMap>,
     /// By namespace and Service.
     slices: HashMap<Key<'a>, Vec<&'a Arc<EndpointSlice>>>,
@@ -55,6 +56,7 @@ impl<'a> NamedObjects<'a> {
         NamedObjects {
             services: by_name(&snapshot.services, |o| &o.metadata),
             secrets: by_name(&snapshot.secrets, |o| &o.metadata),
+            kept_secrets: by_name(&snapshot.kept_secrets, |o| &o.metadata),
             config_maps: by_name(&snapshot.config_maps, |o| &o.metadata),
             slices,
         }
@@ -66,6 +68,7 @@ impl<'a> NamedObjects<'a> {
 enum Found {
     Service(Option<Arc<Service>>),
     Secret(Option<Arc<Secret>>),
+    KeptSecret(Option<Arc<Secret>>),
     ConfigMap(Option<Arc<ConfigMap>>),
     Slices(Vec<Arc<EndpointSlice>>),
 }
@@ -85,6 +88,7 @@ impl Lookup {
         match &mut self.found {
             Found::Service(known) => finds(known, all.services.get(&key)),
             Found::Secret(known) => finds(known, all.secrets.get(&key)),
+            Found::KeptSecret(known) => finds(known, all.kept_secrets.get(&key)),
             Found::ConfigMap(known) => finds(known, all.config_maps.get(&key)),
             Found::Slices(known) => {
                 let now = all.slices.get(&key).map_or(&[][..], Vec::as_slice);
@@ -125,6 +129,7 @@ pub(super) struct Index<'a> {
 enum Kind {
     Service,
     Secret,
+    KeptSecret,
     ConfigMap,
     Slices,
 }
@@ -154,6 +159,13 @@ impl<'a> Index<'a> {
     pub(super) fn secret(&self, namespace: &str, name: &str) -> Option<&'a Arc<Secret>> {
         let found = self.all.secrets.get(&(namespace, name)).copied();
         self.record(Kind::Secret, namespace, name, Found::Secret(found.cloned()));
+        found
+    }
+
+    /// The earlier version of a Secret whose present certificate cannot be used.
+    pub(super) fn kept_secret(&self, namespace: &str, name: &str) -> Option<&'a Arc<Secret>> {
+        let found = self.all.kept_secrets.get(&(namespace, name)).copied();
+        self.record(Kind::KeptSecret, namespace, name, Found::KeptSecret(found.cloned()));
         found
     }
 

@@ -147,3 +147,31 @@ fn a_route_of_a_listener_set_that_is_not_allowed_is_told_so() {
     assert_eq!(told("None"), ["!NoMatchingParent"]);
     assert_eq!(told("Same"), ["Accepted"]);
 }
+
+#[test]
+fn a_listener_keeps_the_certificate_before_where_its_secret_cannot_be_used() {
+    let secret = |key: &str| {
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "cert", "namespace": "a" },
+            "stringData": { "tls.crt": include_str!("../../../../tls/testdata/leaf.pem"), "tls.key": key } })
+    };
+    let key = include_str!("../../../../tls/testdata/leaf.key");
+    let spec = json!([{ "name": "l", "port": 443, "protocol": "HTTPS", "tls": { "certificateRefs": [{ "name": "cert" }] } }]);
+    let mut snapshot = Snapshot::default();
+    let objects = [class(), web(spec), secret(&key[..100])];
+    for object in objects.into_iter().chain(namespaces()) {
+        assert_eq!(snapshot.add_text(&object.to_string()), Vec::<String>::new());
+    }
+    let told = |snapshot: &Snapshot| {
+        let made = translate(snapshot, &Settings::default());
+        let conditions = &listener(&made.statuses, "web", "l").conditions;
+        let text = String::from_utf8(made.text.print().unwrap()).unwrap();
+        let served = text.lines().any(|line| line.contains("ssl_certificate "));
+        (of(conditions, "ResolvedRefs"), of(conditions, "Programmed"), served)
+    };
+    let wrong = "!InvalidCertificateRef".to_owned();
+    assert_eq!(told(&snapshot), (wrong.clone(), "!Invalid".to_owned(), false));
+    let mut before = Snapshot::default();
+    before.add_text(&secret(key).to_string());
+    snapshot.kept_secrets = before.secrets;
+    assert_eq!(told(&snapshot), (wrong, "Programmed".to_owned(), true));
+}
