@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::networking::v1::{HTTPIngressPath, IngressBackend, IngressTLS};
 use serde_json::{Value, json};
 
-use crate::annotations::{Options, PREFIX, Protocol, values};
+use crate::annotations::{Options, PREFIX, Protocol, is_origin, values};
 use crate::gateway::ACME_OPTION;
 use crate::gateway::objects::GROUP;
 use crate::report::{Finding, Findings, ObjectId, Severity};
@@ -287,6 +287,11 @@ impl Work<'_> {
     fn rule(&mut self, source: &Source, path: &HTTPIngressPath) -> Option<Value> {
         let (id, options) = (&source.id, &source.options);
         let text = path.path.clone().unwrap_or_else(|| "/".to_owned());
+        if !values::is_path(&text) {
+            let what = "a path begins with a slash and has no control characters; it is left out";
+            self.say(id, Severity::Error, &text, what);
+            return None;
+        }
         let mut filters = Vec::new();
         let (kind, value) = self.path(id, options, &text, &path.path_type, &mut filters)?;
         if let Some(host) = &options.vhost {
@@ -432,7 +437,9 @@ fn cors(source: &Source) -> Option<Value> {
         text.split(',').map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect()
     };
     let origins = match (&cors.origins, origins) {
-        (Some(_), Some(text)) => words(text),
+        (Some(_), Some(text)) => {
+            words(text).into_iter().filter(|origin| is_origin(origin)).collect()
+        }
         _ => vec!["*".to_owned()],
     };
     let mut filter = json!({ "allowOrigins": origins });

@@ -386,14 +386,27 @@ fn convert(input: &Input) -> Result<ExitCode, String> {
     let (snapshot, settings, whole) = read(input)?;
     let converted = weir_ingress::convert::convert(&snapshot, &settings);
     tell(&converted.findings);
-    // JSON is YAML, too.
     let mut text = String::new();
     for object in &converted.objects {
-        text.push_str(&format!("---\n{object:#}\n"));
+        text.push_str(&format!("---\n{}\n", as_yaml(&format!("{object:#}"))));
     }
     write(text.as_bytes())?;
     let lost = converted.findings.iter().any(|finding| finding.severity == Severity::Error);
     Ok(if lost || !whole { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// JSON as YAML, which takes some characters in their escaped form alone.
+fn as_yaml(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '\u{7f}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
+                text.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            c => text.push(c),
+        }
+    }
+    text
 }
 
 fn print(input: &Input) -> Result<ExitCode, String> {

@@ -106,3 +106,22 @@ stringData:
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(said, "Ingress a/site: works the same\n");
 }
+
+#[test]
+fn what_an_ingress_does_not_serve_is_not_converted_and_the_rest_is_yaml() {
+    let dir = Dir::new();
+    let ingress = r#"{ "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+        "metadata": { "name": "web", "namespace": "a", "annotations": {
+            "nginx.ingress.kubernetes.io/enable-cors": "true",
+            "nginx.ingress.kubernetes.io/cors-allow-origin": "https://wrong/, https://good.test" } },
+        "spec": { "rules": [{ "host": "a.test", "http": { "paths": [
+            { "path": "/good\uffff", "pathType": "ImplementationSpecific", "backend": { "service": { "name": "web", "port": { "number": 80 } } } },
+            { "path": "/wrong\u007f", "pathType": "ImplementationSpecific", "backend": { "service": { "name": "web", "port": { "number": 80 } } } }] } }] } }"#;
+    std::fs::write(dir.file("web.json"), ingress).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir-ingress"));
+    let output = command.arg("convert").arg(dir.file("web.json")).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains(r"/good\uffff") && text.contains("https://good.test"), "{text}");
+    assert!(!text.contains("wrong"), "{text}");
+    assert!(text.is_ascii(), "{text}");
+}

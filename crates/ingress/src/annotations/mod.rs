@@ -13,7 +13,7 @@ pub use auth::{AuthRequest, GLOBAL_KEYS};
 pub use canary::{Canary, Chosen};
 pub use options::{
     Affinity, BasicAuth, ClientCertificates, Cors, Limits, Mirror, Options, Protocol, ProxyTls,
-    Trace,
+    Trace, is_origin,
 };
 pub use reader::Reader;
 pub use risk::Risk;

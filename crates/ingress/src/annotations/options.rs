@@ -540,6 +540,11 @@ fn cors(r: &Reader<'_>) -> Option<Cors> {
     on.then_some(Cors { origins: origins.flatten(), headers })
 }
 
+/// Whether `cors-allow-origin` may name this origin.
+pub fn is_origin(origin: &str) -> bool {
+    origin_pattern(origin).is_ok()
+}
+
 /// A pattern for an origin, in which `*.` stands for one label.
 fn origin_pattern(origin: &str) -> Result<String, String> {
     if origin == "*" || origin == "null" {

@@ -62,6 +62,11 @@ pub fn template(text: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether a text is the path of a rule: it begins with a slash and has no control characters.
+pub fn is_path(text: &str) -> bool {
+    text.starts_with('/') && text.len() <= LONGEST && !text.contains(char::is_control)
+}
+
 /// Whether a text consists of letters, digits and `signs`.
 pub fn of(text: &str, signs: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || signs.contains(c))

@@ -110,11 +110,9 @@ fn path_rule(
     backend: &IngressBackend,
     (options, strict): (&Options, bool),
 ) -> PathRule {
-    let bad =
-        !path.starts_with('/') || path.len() > values::LONGEST || path.contains(char::is_control);
     let refused = |reason, message| Err(NoRoutes { reason, message });
     let plain = || values::of(path, "/-._~:%");
-    let routes = if bad {
+    let routes = if !values::is_path(path) {
         let why = "a path begins with a slash and has no control characters; it is left out";
         refused("InvalidPath", why)
     } else if strict && matches!(kind, "Exact" | "Prefix") && !plain() {
