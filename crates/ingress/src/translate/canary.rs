@@ -50,6 +50,11 @@ impl Work<'_> {
             );
             return main;
         }
+        let (part, whole) = canary.weight;
+        if part > 0 && hundredths(part, whole) == 0 {
+            let what = "a share is at least 0.01 % of the requests, and it has that";
+            self.say(id, Severity::Warning, "SmallWeight", "canary-weight", what);
+        }
         let cookie = affinity.as_ref().and_then(|affinity| affinity.words.get(1));
         let (variable, mut list) = variables(canary, &main, &group, key, cookie);
         let chosen = format!("$canary_chosen_{key}");
@@ -63,6 +68,11 @@ impl Work<'_> {
         }
         variable
     }
+}
+
+/// The share of a weight, in hundredths of a percent.
+fn hundredths(part: u64, whole: u64) -> u64 {
+    part.saturating_mul(10_000) / whole
 }
 
 /// Maps from the last rule to the first. Each falls back to the variable of the next rule.
@@ -79,7 +89,7 @@ fn variables(
     if part > 0 {
         let variable = format!("$canary_weight_{key}");
         // `split_clients` takes hundredths of a percent.
-        let share = part.saturating_mul(10_000) / whole;
+        let share = hundredths(part, whole).max(1);
         let share = format!("{}.{:02}%", share / 100, share % 100);
         let rows = match part >= whole {
             true => vec![line("*", [group])],

@@ -381,3 +381,22 @@ fn a_prefix_that_is_a_pattern_ends_as_it_is_written() {
     assert_eq!(from("x.test", "/bar/a", "X-Try: always\r\n"), "new");
     assert_eq!(from("x.test", "/barber", "X-Try: always\r\n"), "two");
 }
+
+#[test]
+fn a_canary_with_the_smallest_weight_is_served() {
+    let weight = [("canary", "true"), ("canary-weight", "1"), ("canary-weight-total", "1000000")];
+    let header = [weight[0], weight[1], weight[2], ("canary-by-header", "X-Try")];
+    let manifests = [
+        ["one", "two"].map(|name| service("a", name, behind(name))).concat(),
+        ingress("a", "site", &[], "a.test", &ALL),
+        ingress("a", "canary", &header, "a.test", &[("Prefix", "/", "two")]),
+    ]
+    .concat();
+    let Some((server, findings)) = serve(&manifests) else { return };
+    for (value, wanted) in [("always", "two"), ("never", "one")] {
+        let answer = ask(&server, "a.test", "/", &format!("X-Try: {value}\r\n"));
+        assert_eq!(answer.body().lines().next(), Some(wanted));
+    }
+    let told: Vec<_> = findings.iter().map(|f| (f.reason, f.about.as_str())).collect();
+    assert_eq!(told, [("SmallWeight", "canary-weight")]);
+}
