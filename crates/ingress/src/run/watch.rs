@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
@@ -17,6 +17,7 @@ use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{Config, Error, Event, watcher};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
+use tokio::time::sleep;
 
 use super::cluster::{Cluster, Key, Table, Watched, lock};
 use super::shared::{Options, Publish, Shared, say};
@@ -29,6 +30,9 @@ pub const LONGEST_WATCH: u64 = 60;
 /// Waits between retries. They are short, since an outdated configuration is served meanwhile.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// A watch that ends with a compacted history so soon after another did not go on in between.
+const COMPACTED_SOON: Duration = Duration::from_secs(10);
 
 /// Starts all watches. Secrets of Helm releases are left out: they are large, and none is served.
 pub fn start_all(client: &Client, options: &Options, shared: &Arc<Shared>) {
@@ -236,14 +240,39 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let begin = move || watcher(api.clone(), config.clone()).boxed();
-    let events = stream::unfold((begin(), begin), |(mut events, begin)| async move {
+    let state = (begin(), begin, Compactions::default());
+    let events = stream::unfold(state, |(mut events, begin, mut compactions)| async move {
         let event = events.next().await?;
-        if matches!(&event, Err(error @ Error::WatchStartFailed(_)) if has_status(error, 410)) {
-            events = begin();
+        if matches!(&event, Err(error) if has_status(error, 410)) {
+            sleep(compactions.wait(Instant::now())).await;
+            if matches!(&event, Err(Error::WatchStartFailed(_))) {
+                events = begin();
+            }
         }
-        Some((event, (events, begin)))
+        Some((event, (events, begin, compactions)))
     });
     events.backoff(waits()).boxed()
+}
+
+/// Watches that ended with 410 (Gone) shortly after each other. A list of all objects follows each
+/// of them, so the lists get longer pauses.
+#[derive(Default)]
+struct Compactions {
+    last: Option<Instant>,
+    wait: Duration,
+}
+
+impl Compactions {
+    /// The pause after one of these ends, beside that after any failure.
+    fn wait(&mut self, now: Instant) -> Duration {
+        let before = self.last.replace(now);
+        let is_soon = before.is_some_and(|last| now - last < COMPACTED_SOON + self.wait);
+        self.wait = match is_soon {
+            true => (self.wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT),
+            false => Duration::ZERO,
+        };
+        self.wait
+    }
 }
 
 /// The waits between retries.
@@ -379,6 +408,20 @@ impl Backoff for Waits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_that_only_lead_to_compacted_histories_become_rare() {
+        let (mut compactions, mut now) = (Compactions::default(), Instant::now());
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            let wait = compactions.wait(now);
+            waits.push(wait.as_millis());
+            now += wait + Duration::from_secs(1);
+        }
+        assert_eq!(waits, [0, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        // A watch that goes on for a while has none of these pauses at its end.
+        assert_eq!(compactions.wait(now + Duration::from_secs(60)), Duration::ZERO);
+    }
 
     #[test]
     fn a_list_that_only_begins_does_not_end_the_row_of_waits() {
