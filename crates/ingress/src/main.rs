@@ -100,6 +100,9 @@ struct Common {
     /// The `spec.controller` of the classes that are served; may be given several times.
     #[arg(long, default_values = ["weir.internal/ingress", "k8s.io/ingress-nginx"])]
     controller_class: Vec<String>,
+    /// The `spec.controllerName` of the GatewayClasses that are served.
+    #[arg(long, default_value = "weir.internal/gateway", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    gateway_controller: String,
     /// The value of the annotation kubernetes.io/ingress.class that is served, beside the names of served classes.
     #[arg(long)]
     ingress_class: Option<String>,
@@ -149,6 +152,7 @@ impl Common {
             },
             cluster_domain: found.cluster_domain,
             controllers: self.controller_class.clone(),
+            gateway_controllers: vec![self.gateway_controller.clone()],
             class: self.ingress_class.clone(),
             class_by_name: self.ingress_class_by_name,
             without_class: self.watch_ingress_without_class,
