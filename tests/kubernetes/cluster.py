@@ -303,7 +303,7 @@ class ApiServer:
 class Pod:
     """weir and weir-ingress beside it, as in a pod of the chart."""
 
-    def __init__(self, name, dir, api, binaries, base, extra=(), user="ingress", http_lines="", address="127.0.0.1"):
+    def __init__(self, name, dir, api, binaries, base, extra=(), user="ingress", http_lines="", address="127.0.0.1", lease="weir-ingress"):
         self.dir = dir / name
         self.dir.mkdir()
         self.http, self.https, self.health, self.figures = free_port(), free_port(), free_port(), free_port()
@@ -323,7 +323,7 @@ class Pod:
         self.controller = Process(f"{name}-ingress", dir, [
             binaries["weir-ingress"], "run", "--base", str(conf), "--weir", str(self.dir / "api.sock"),
             "--state", str(self.dir / "files"), "--health", f"127.0.0.1:{self.health}", "--http", f"127.0.0.1:{self.http}",
-            "--https", f"127.0.0.1:{self.https}", "--allow-loopback", "--lease", f"{NAMESPACE}/weir-ingress",
+            "--https", f"127.0.0.1:{self.https}", "--allow-loopback", "--lease", f"{NAMESPACE}/{lease}",
             "--configmap", f"{NAMESPACE}/weir-ingress", "--drain", "2", "--publish-status-address", address, *extra],
             {"KUBECONFIG": str(kubeconfig), "POD_NAME": name})
 

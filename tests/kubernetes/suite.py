@@ -12,6 +12,7 @@ import threading
 import time
 
 import acme_cases
+import controller_cases
 import gateway_cases
 from cluster import (NAMESPACE, POD, ApiError, ApiServer, Backend, Names, Pod, certificate, config_map, endpoints, ingress,
                      namespace, secret, service, wait)
@@ -66,14 +67,14 @@ class World:
         self.api.put({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "weir"},
                       "spec": {"controller": "weir.internal/ingress"}})
 
-    def new_pod(self, name, range=RANGE, **rest):
+    def new_pod(self, name, range=RANGE, more=(), **rest):
         base = (CHART / "ingress.conf").read_text()
         base = f"worker_processes 1;\nworker_threads {LOOPS};\n" + base.replace("http {", "http {\n    access_log off;", 1)
         # Both programs have the same user, as in a pod.
         if os.getuid() == 0:
             base = "user root;\n" + base
         extra = [word for directive in SNIPPETS for word in ("--allow-snippet-directive", directive)]
-        extra += ["--acme-issuer", "pebble", "--resolver", f"127.0.0.1:{self.names.port}", "--gateway-addresses", range, "--gateway-services"]
+        extra += ["--acme-issuer", "pebble", "--resolver", f"127.0.0.1:{self.names.port}", "--gateway-addresses", range, "--gateway-services", *more]
         return Pod(name, self.dir, self.api, self.binaries, base, extra, http_lines=self.pebble.issuer(), **rest)
 
     def site(self, space, name, backends, annotations=None, path=("/", "Prefix"), host=None, **rest):
@@ -241,12 +242,12 @@ def a_secret_becomes_a_certificate_and_follows_its_changes(w):
     files = [file for file in (w.pod.dir / "files").iterdir() if file.is_file()]
     assert files and all(file.stat().st_mode & 0o777 == 0o600 for file in files), files
     assert (w.pod.dir / "files").stat().st_mode & 0o777 == 0o711
-    # Half of a key: this certificate cannot be used, other hosts go on.
+    # Half of a key: this certificate cannot be used. The one before stays, and other hosts go on.
     w.site("tls", "other", [one])
     w.api.put(secret("tls", "cert", {"tls.crt": crt.read_bytes(), "tls.key": key2.read_bytes()[:80]}, "kubernetes.io/tls"))
     note = w.told("tls", "site", "InvalidCertificate")
-    assert "tls.key is cut off" in note and "[" not in note, note
-    assert w.pod.who("other.tls.test") == "one"
+    assert "the certificate before stays in use: tls.key is cut off" in note and "[" not in note, note
+    assert w.pod.who("other.tls.test") == "one" and w.pod.ask(host, tls=True).peer == der(crt2)
     w.api.put(secret("tls", "cert", pair(crt, key), "kubernetes.io/tls"))
     w.soon("the right one again", lambda: w.pod.ask(host, tls=True).peer == der(crt))
     return f"renewed within {renewed * 1000:.0f} ms; half a key: {note}"
@@ -618,6 +619,7 @@ TESTS = [traffic_reaches_a_server_within_a_second, no_request_is_lost_while_pods
          a_format_of_logs_that_weir_refuses_takes_nothing_away, a_right_that_is_missing_is_named, snippets_have_what_the_administrator_allows,
          names_outside_of_the_cluster_are_servers_behind, servers_behind_are_spoken_to_in_their_protocol, the_config_map_holds_for_all,
          what_weir_refuses_is_left_out_alone, a_weir_that_starts_anew_gets_its_configuration, each_pod_serves_and_one_writes, a_leader_that_was_stopped_writes_nothing,
+         *controller_cases.TESTS,
          traffic_goes_on_without_the_api_server, a_watch_whose_history_is_gone_begins_with_a_list,
          many_wrong_ingresses_take_nothing_from_others]
 
