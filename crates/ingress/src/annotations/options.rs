@@ -290,6 +290,10 @@ fn routes(r: &Reader<'_>, o: &mut Options) {
     o.connection = r.choice("connection-proxy-header", &["close", "keep-alive"]).map(str::to_owned);
 }
 
+fn wrong_networks() -> String {
+    "it must be a list of networks, as in 10.0.0.0/8,192.0.2.1".to_owned()
+}
+
 /// Reads what restricts access. If a value is wrong, all requests are refused: the owner meant to
 /// keep some clients out.
 fn access(r: &Reader<'_>, o: &mut Options, loopback: bool) {
@@ -298,8 +302,7 @@ fn access(r: &Reader<'_>, o: &mut Options, loopback: bool) {
             o.closed = o.closed.or(Some(name));
         }
     };
-    let networks =
-        |text: &str| values::networks(text).ok_or("it must be a list of networks".to_owned());
+    let networks = |text: &str| values::networks(text).ok_or_else(wrong_networks);
     let mut lists = ["allowlist-source-range", "denylist-source-range"].map(|name| {
         // No limit of length: lists may be long, and each network becomes a word of its own.
         let list = r.text(name).map(networks);
@@ -324,7 +327,8 @@ fn access(r: &Reader<'_>, o: &mut Options, loopback: bool) {
     match (kind, secret) {
         (Some("basic"), Some(secret)) => o.basic = Some(BasicAuth { secret, map, realm }),
         (Some(_), Some(_)) => {
-            r.wrong("auth-type", "digest authentication is not built; nobody is let in");
+            let why = "digest authentication is not built; nobody is let in. Use basic, or a service (auth-url)";
+            r.wrong("auth-type", why);
             close(true, "auth-type");
         }
         (Some(_), None) => {
@@ -550,7 +554,7 @@ fn origin_pattern(origin: &str) -> Result<String, String> {
     if origin == "*" || origin == "null" {
         return Ok(origin.to_owned());
     }
-    let wrong = || format!("\"{origin}\" is no origin");
+    let wrong = || format!("\"{origin}\" is no origin, as https://a.example or * is");
     let (scheme, rest) = origin.split_once("://").ok_or_else(wrong)?;
     let name = rest.strip_prefix("*.");
     let host = name.unwrap_or(rest);
@@ -571,9 +575,7 @@ fn limits(r: &Reader<'_>) -> Limits {
         minute: limit("limit-rpm"),
         burst: r.number("limit-burst-multiplier", 1, 1000).unwrap_or(5),
         free: r
-            .read("limit-allowlist", |text| {
-                values::networks(text).ok_or("it must be a list of networks".to_owned())
-            })
+            .read("limit-allowlist", |text| values::networks(text).ok_or_else(wrong_networks))
             .unwrap_or_default(),
         rate: limit("limit-rate"),
         rate_after: limit("limit-rate-after"),

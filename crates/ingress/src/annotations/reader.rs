@@ -146,8 +146,9 @@ impl<'a> Reader<'a> {
         self.read(name, |text| {
             let text = text.strip_suffix(['b', 'B']).unwrap_or(text);
             let size = values::size(text).filter(|size| (least..=most).contains(size));
-            let size =
-                size.ok_or_else(|| format!("it must be a size from {least} to {most} bytes"))?;
+            let size = size.ok_or_else(|| {
+                format!("it must be a size, as in 8m, from {least} to {most} bytes")
+            })?;
             Ok(size.to_string())
         })
     }

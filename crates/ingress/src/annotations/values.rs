@@ -211,7 +211,9 @@ pub fn url(text: &str, loopback: bool) -> Result<Url, String> {
     let end = after.find(['/', '?', '$']).unwrap_or(after.len());
     let (authority, rest) = after.split_at(end);
     if rest.starts_with('$') && !rest.starts_with("$request_uri") {
-        return Err("its host must not have variables".to_owned());
+        return Err("its host must not have variables, which a client could choose: \
+             name the Service, as in http://NAME.NAMESPACE.svc.cluster.local"
+            .to_owned());
     }
     let port = authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
     let (host, port) = match port {

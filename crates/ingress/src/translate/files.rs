@@ -32,7 +32,9 @@ impl<'a> Work<'a> {
     fn own_secret(&self, id: &ObjectId, name: &str) -> Result<SecretWithData<'a>, String> {
         let (namespace, name) = name.split_once('/').unwrap_or((&id.namespace, name));
         if namespace != id.namespace {
-            return Err("the Secret is in another namespace".to_owned());
+            return Err(
+                "the Secret is in another namespace; only one of its own can be used".to_owned()
+            );
         }
         self.any_secret(namespace, name)
     }

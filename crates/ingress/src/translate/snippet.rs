@@ -49,7 +49,7 @@ fn read(
     allowed: &std::collections::BTreeSet<String>,
 ) -> Result<Vec<Directive>, String> {
     if allowed.is_empty() {
-        return Err("the administrator allows no snippet".to_owned());
+        return Err("the administrator allows no snippet (--allow-snippet-directive)".to_owned());
     }
     if text.len() > LONGEST {
         return Err(format!("it has more than {LONGEST} bytes"));

@@ -400,3 +400,22 @@ fn a_canary_with_the_smallest_weight_is_served() {
     let told: Vec<_> = findings.iter().map(|f| (f.reason, f.about.as_str())).collect();
     assert_eq!(told, [("SmallWeight", "canary-weight")]);
 }
+
+#[test]
+fn a_refused_value_says_what_to_write() {
+    for (name, value, words) in [
+        ("auth-url", "https://$host/oauth2/auth", "http://NAME.NAMESPACE.svc.cluster.local"),
+        ("mirror-target", "https://$host$request_uri", "http://NAME.NAMESPACE.svc.cluster.local"),
+        ("whitelist-source-range", "10.0.0.0/8;192.0.2.1", "10.0.0.0/8,192.0.2.1"),
+        ("configuration-snippet", "add_header X a;", "--allow-snippet-directive"),
+        ("proxy-body-size", "8 megabytes", "8m"),
+        ("proxy-ssl-secret", "b/cert", "of its own"),
+    ] {
+        let mut snapshot = weir_ingress::Snapshot::default();
+        let text = service("a", "one", 1) + &ingress("a", "site", &[(name, value)], "a.test", &ALL);
+        assert_eq!(snapshot.add_text(&text), Vec::<String>::new());
+        let settings = Settings { without_class: true, loopback: true, ..Settings::default() };
+        let findings = weir_ingress::translate(&snapshot, &settings).findings;
+        assert!(findings.iter().any(|f| f.message.contains(words)), "{name}: {findings:?}");
+    }
+}
