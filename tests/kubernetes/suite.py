@@ -19,8 +19,8 @@ from cluster import (NAMESPACE, POD, ApiError, ApiServer, Backend, Names, Pod, c
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHART = ROOT / "packaging/helm/weir-ingress/files"
-# The promise: from the API server's word to traffic.
-SOON = 1.0
+# The promise: from the API server's word to traffic. A machine that has other work needs more.
+SOON = float(os.environ.get("WEIR_SOON", "1"))
 LOOPS = 2
 # What Gateways get their addresses of.
 RANGE = "127.0.10.0/24"
@@ -524,7 +524,9 @@ def a_leader_that_was_stopped_writes_nothing(w):
     sites = [f"site{n}" for n in range(120)]
     for site in sites:
         w.site(space, site, [one])
-    addresses = lambda: {one["ip"] for item in w.api.call("GET", path)["items"] for one in item["status"]["loadBalancer"].get("ingress", [])}
+    items = lambda: w.api.call("GET", path)["items"]
+    addresses = lambda: {one["ip"] for item in items() for one in item["status"]["loadBalancer"].get("ingress", [])}
+    versions = lambda: {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in items() if item["metadata"]["name"] != "last"}
     wait("the first pod's address", 40, lambda: addresses() == {"127.0.0.1"})
     second = w.new_pod("pod-second-address", range="127.0.13.0/24", address="127.0.0.2")
     try:
@@ -535,14 +537,15 @@ def a_leader_that_was_stopped_writes_nothing(w):
         w.pod.controller.send(signal.SIGSTOP)
         took = wait("another leader", 40, lambda: second.metric("leader") == 1)
         wait("its address", 40, lambda: addresses() == {"127.0.0.2"})
-        written = second.metric("statuses_written_total")
+        written = versions()
         w.pod.controller.send(signal.SIGCONT)
         assert w.pod.metric("leader") == 0
         # It hears of a new site, as the other pod does.
         w.site(space, "last", [one])
-        wait("the last address", 20, lambda: second.metric("statuses_written_total") > written)
+        last = lambda: w.api.get(ingress(space, "last", "", []))["status"]["loadBalancer"].get("ingress")
+        wait("the last address", 20, lambda: last() == [{"ip": "127.0.0.2"}])
         assert addresses() == {"127.0.0.2"}, addresses()
-        assert second.metric("statuses_written_total") == written + 1, "the first pod has written meanwhile"
+        assert versions() == written, "the first pod has written meanwhile"
     finally:
         w.pod.controller.send(signal.SIGCONT)
         second.end()
