@@ -294,6 +294,58 @@ fn a_name_with_variables_behind_it_that_nothing_resolves_is_told_of() {
     }
 }
 
+/// What becomes of an `auth-url` under a rule for a host: where requests go, or why paths are closed.
+fn asked(host: &str, url: &str) -> Result<String, String> {
+    let mut site = ingress("main", "shop", &[("auth-url", url)]);
+    site["spec"]["rules"][0]["host"] = host.into();
+    let mut snapshot = Snapshot::default();
+    let text: String =
+        beside().iter().chain([&site]).map(|object| format!("---\n{object}\n")).collect();
+    assert_eq!(snapshot.add_text(&text), Vec::<String>::new());
+    let made = translate(&snapshot, &Settings { without_class: true, ..Settings::default() });
+    let text = String::from_utf8(made.text.print().unwrap()).unwrap();
+    let closed = made.findings.iter().find(|f| f.reason == "AccessClosed" && f.about == "auth-url");
+    if let Some(finding) = closed {
+        assert!(!text.contains("auth_request"), "{text}");
+        return Err(finding.message.clone());
+    }
+    let (_, location) = text.split_once("proxy_pass_request_body").unwrap();
+    let (_, passed) = location.split_once("proxy_pass ").unwrap();
+    Ok(passed.split(';').next().unwrap().trim_matches('"').to_owned())
+}
+
+#[test]
+fn the_host_of_a_service_may_be_that_of_the_rule() {
+    for (url, wanted) in [
+        ("https://$host/oauth2/auth", "https://a.test/oauth2/auth"),
+        ("HTTP://$host:8443/check?of=$host", "http://a.test:8443/check?of=$host"),
+        ("https://$host", "https://a.test"),
+        ("https://$host$request_uri", "https://a.test$request_uri"),
+        ("http://b.test/?x=http://$host/", "http://b.test/?x=http://$host/"),
+    ] {
+        assert_eq!(asked("a.test", url).as_deref(), Ok(wanted));
+    }
+    for url in [
+        "https://$http_host/",
+        "https://$hostname/",
+        "https://${host}/",
+        "https://$host.test/",
+        "https://$host$uri",
+        "https://www.$host/",
+        "https://$host@b.test/",
+        "https://$host:80@b.test/",
+        "https://$host:$server_port/",
+        "https://$host:/",
+        "ftp://$host/",
+    ] {
+        assert!(asked("a.test", url).is_err(), "{url}");
+    }
+    // A client chooses the first two, and the others are this machine.
+    for host in ["", "*.a.test", "localhost", "a.localhost", "127.0.0.1", "169.254.169.254", "0"] {
+        assert!(asked(host, "https://$host/oauth2/auth").is_err(), "{host}");
+    }
+}
+
 #[test]
 fn a_service_may_be_at_an_address_of_ipv6() {
     for about in ["auth-url", "mirror-target"] {

@@ -1,6 +1,8 @@
 //! `auth-url` and its related settings, of an Ingress or of the controller's ConfigMap;
 //! `auth-tls-*`.
 
+use std::borrow::Cow;
+
 use super::Reader;
 use super::options::{ClientCertificates, URL_SIGNS};
 use super::values::{self, Url};
@@ -8,7 +10,7 @@ use super::values::{self, Url};
 /// An authentication service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthRequest {
-    /// The service.
+    /// The service. Its host may be the rule's.
     pub url: Url,
     /// The method of requests to it, if not the client's.
     pub method: Option<String>,
@@ -101,6 +103,14 @@ impl AuthRequest {
             false => own,
         }
     }
+
+    /// This service as it is asked for a rule's host.
+    pub fn of_rule(&self, host: &str, loopback: bool) -> Result<Cow<'_, AuthRequest>, String> {
+        match self.url.of_rule(host, loopback) {
+            None => Ok(Cow::Borrowed(self)),
+            Some(url) => url.map(|url| Cow::Owned(AuthRequest { url, ..self.clone() })),
+        }
+    }
 }
 
 fn is_global(r: &Reader<'_>) -> bool {
@@ -108,7 +118,11 @@ fn is_global(r: &Reader<'_>) -> bool {
 }
 
 fn read(r: &Reader<'_>, names: &Names, loopback: bool, global: bool) -> Option<AuthRequest> {
-    let url = r.read(names.url, |text| values::url(text, loopback || global));
+    // With the administrator's URL at each host, the service itself would be asked for, too.
+    let url = r.read(names.url, |text| match global {
+        true => values::url(text, true),
+        false => values::url_at_host(text, loopback),
+    });
     let methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
     let method = r.choice(names.method, &methods).map(str::to_owned);
     let headers = r.read(names.headers, |text| {

@@ -185,7 +185,8 @@ pub fn is_far(address: IpAddr) -> bool {
 pub struct Url {
     /// `http` or `https`.
     pub scheme: String,
-    /// The host without its port; an IPv6 address has its brackets.
+    /// The host without its port; an IPv6 address has its brackets. It may be [`RULE_HOST`] where
+    /// [`url_at_host`] has read the URL.
     pub host: String,
     /// The port, if there is one.
     pub port: Option<u16>,
@@ -197,6 +198,41 @@ impl Url {
     /// Whether the host is an address.
     pub fn has_address(&self) -> bool {
         self.host.starts_with('[') || self.host.parse::<IpAddr>().is_ok()
+    }
+
+    /// This URL with the host of a rule in place of [`RULE_HOST`]; `None` if it has another host.
+    pub fn of_rule(&self, host: &str, loopback: bool) -> Option<Result<Url, String>> {
+        if self.host != RULE_HOST {
+            return None;
+        }
+        if host.is_empty() || host.starts_with("*.") {
+            return Some(Err("$host is what a client sends, since the rule has no host or a \
+                 wildcard: name the host in the rule or the URL, or the Service, as in \
+                 http://NAME.NAMESPACE.svc.cluster.local"
+                .to_owned()));
+        }
+        let port = self.port.map(|port| format!(":{port}")).unwrap_or_default();
+        Some(url(&format!("{}://{host}{port}{}", self.scheme, self.rest), loopback))
+    }
+}
+
+/// The host of a URL that stands for the host of a rule.
+pub const RULE_HOST: &str = "$host";
+
+/// Parses a URL as [`url`] does; its host may also be [`RULE_HOST`].
+pub fn url_at_host(text: &str, loopback: bool) -> Result<Url, String> {
+    let parts = text.split_once("://");
+    let at_host = parts.and_then(|(scheme, after)| Some((scheme, after.strip_prefix(RULE_HOST)?)));
+    let is_whole = |after: &str| {
+        after.is_empty() || after.starts_with(['/', '?', ':']) || after.starts_with("$request_uri")
+    };
+    match at_host.filter(|(_, after)| is_whole(after)) {
+        // Any name does for the rest to be read.
+        Some((scheme, after)) => {
+            let read = url(&format!("{scheme}://host{after}"), loopback)?;
+            Ok(Url { host: RULE_HOST.to_owned(), ..read })
+        }
+        None => url(text, loopback),
     }
 }
 

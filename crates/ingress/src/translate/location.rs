@@ -122,6 +122,11 @@ fn whole_location(work: &mut Work<'_>, host: &Host, route: &Route, path: &str, t
         return closed(work, source, ("AccessClosed", "auth-secret"), &why);
     }
     if let Some(auth) = o.auth_request.as_ref().filter(|_| !free) {
+        let auth = match auth.of_rule(&host.name, work.settings.loopback) {
+            Ok(auth) => auth,
+            Err(why) => return closed(work, source, ("AccessClosed", "auth-url"), &why),
+        };
+        let auth = auth.as_ref();
         let certificate = certificate_headers(host).into_iter();
         let set = |(name, value)| line("proxy_set_header", [name, value]);
         let mut sent: Vec<Directive> = certificate.map(set).collect();

@@ -404,7 +404,7 @@ fn a_canary_with_the_smallest_weight_is_served() {
 #[test]
 fn a_refused_value_says_what_to_write() {
     for (name, value, words) in [
-        ("auth-url", "https://$host/oauth2/auth", "http://NAME.NAMESPACE.svc.cluster.local"),
+        ("auth-url", "https://$http_host/oauth2/auth", "http://NAME.NAMESPACE.svc.cluster.local"),
         ("mirror-target", "https://$host$request_uri", "http://NAME.NAMESPACE.svc.cluster.local"),
         ("whitelist-source-range", "10.0.0.0/8;192.0.2.1", "10.0.0.0/8,192.0.2.1"),
         ("configuration-snippet", "add_header X a;", "--allow-snippet-directive"),

@@ -1,12 +1,13 @@
 //! Authentication services: of an Ingress, and of the administrator for all.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use weir_ingress::Settings;
-use weir_testkit::{NameRecord, NameReply, Server, ask_until, listen, name_server};
+use weir_testkit::{Dir, NameRecord, NameReply, Server, ask_until, listen, name_server};
 
 use super::{behind, gateway, ingress, read_head, serve_in, serve_with, service};
 
@@ -275,4 +276,92 @@ fn headers_of_a_config_map_that_is_not_there_close_their_paths() {
     let told: Vec<_> = findings.iter().map(|one| (one.object.name.as_str(), one.reason)).collect();
     let wanted = [("none", "AccessClosed"), ("scripts", "NoConfigMap"), ("wrong", "AccessClosed")];
     assert_eq!(told, wanted, "{findings:?}");
+}
+
+/// An OAuth2 proxy: it lets in who has the cookie `ticket=valid`, and names the user.
+fn oauth() -> u16 {
+    listen(|mut stream| {
+        use std::io::Write;
+        let Some(head) = read_head(&mut stream) else { return };
+        let path = head.split(' ').nth(1).unwrap_or_default();
+        let status = match (path, head.contains("Cookie: ticket=valid\r\n")) {
+            ("/oauth2/auth", true) => "202 Accepted\r\nX-Auth-Request-User: someone",
+            ("/oauth2/auth", false) => "401 Unauthorized",
+            _ => "200 OK",
+        };
+        let length = head.len();
+        let _ = write!(
+            stream,
+            "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{head}"
+        );
+    })
+}
+
+#[test]
+fn a_service_at_the_host_of_the_rule_lets_clients_in() {
+    let asked = Arc::new(Mutex::new(BTreeSet::new()));
+    let all = asked.clone();
+    let names = name_server(move |name| {
+        all.lock().unwrap().insert(name.to_owned());
+        NameReply::Records(1, vec![NameRecord::Address(Ipv4Addr::LOCALHOST)])
+    });
+    let annotations = [
+        ("auth-url", "http://$host:8443/oauth2/auth"),
+        ("auth-signin", "https://$host/oauth2/start?rd=$escaped_request_uri"),
+        ("auth-response-headers", "X-Auth-Request-User, X-Auth-Request-Email"),
+        ("server-alias", "alias.test, *.alias.test"),
+    ];
+    let app = [("Prefix", "/", "app")];
+    let oauth2 = [("Prefix", "/oauth2", "oauth")];
+    let manifests = [
+        service("a", "app", behind("app")),
+        service("a", "oauth", oauth()),
+        ingress("a", "app", &annotations, "app.test", &app),
+        ingress("a", "oauth", &[], "app.test", &oauth2),
+        ingress("a", "wild", &annotations[..3], "*.wild.test", &app),
+        ingress("a", "any", &annotations[..3], "", &app),
+    ];
+    let settings = Settings {
+        http: vec!["127.0.0.1:%%PORT%%".to_owned()],
+        https: Vec::new(),
+        without_class: true,
+        resolver: vec![format!("127.0.0.1:{names}"), "ipv6=off".to_owned()],
+        ..Settings::default()
+    };
+    // The service is asked through the same server, as a balancer in front would lead there.
+    let own = |text: String| text.replace(":8443", ":%%PORT%%");
+    let Some((server, made)) = serve_in(Dir::new(), &manifests.concat(), settings, own) else {
+        return;
+    };
+    let told: Vec<_> = made
+        .findings
+        .iter()
+        .map(|f| (f.object.name.as_str(), f.reason, f.about.as_str()))
+        .collect();
+    let closed = |name| (name, "AccessClosed", "auth-url");
+    assert_eq!(told, [closed("any"), closed("wild")]);
+    assert!(made.findings.iter().all(|f| f.message.contains("name the host in the rule")));
+
+    let ticket = "Cookie: ticket=valid\r\nX-Auth-Request-User: me\r\nX-Auth-Request-Email: me\r\n";
+    for host in ["app.test", "APP.TEST:80", "alias.test", "b.alias.test"] {
+        let answer = gateway::ask(&server, "GET /x?y=1", host, ticket);
+        assert_eq!(answer.status, 200, "{host}");
+        let body = answer.body();
+        assert!(body.starts_with("app\nGET /x?y=1 "), "{body}");
+        assert!(body.contains("X-Auth-Request-User: someone\r\n"), "{body}");
+        assert!(!body.contains(": me\r\n"), "{body}");
+        let answer = gateway::ask(&server, "GET /x?y=1", host, "");
+        let to = answer.header("Location").unwrap_or_default().to_owned();
+        let name = host.trim_end_matches(":80").to_lowercase();
+        let wanted = format!("https://{name}/oauth2/start?rd=%2Fx%3Fy%3D1");
+        assert_eq!((answer.status, to.as_str()), (302, wanted.as_str()), "{host}");
+    }
+    // The service itself is open.
+    let answer = gateway::ask(&server, "GET /oauth2/start", "app.test", "");
+    assert_eq!(answer.status, 200);
+    for host in ["b.wild.test", "other.test", "127.0.0.1"] {
+        assert_eq!(gateway::ask(&server, "GET /", host, ticket).status, 503, "{host}");
+    }
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked.iter().map(String::as_str).collect::<Vec<_>>(), ["app.test"]);
 }
