@@ -347,6 +347,33 @@ fn the_host_of_a_service_may_be_that_of_the_rule() {
 }
 
 #[test]
+fn a_service_below_the_path_that_it_guards_is_told_of() {
+    let told = |url: &str, path: &str, more: &[(&str, &str)]| {
+        let guard = ingress("main", "shop", &[&[("auth-url", url)], more].concat());
+        let mut service = ingress("other", "errors", &[]);
+        service["spec"]["rules"][0]["http"]["paths"][0]["path"] = path.into();
+        let objects = beside().into_iter().chain([guard, service]);
+        let text: String = objects.map(|object| format!("---\n{object}\n")).collect();
+        let mut snapshot = Snapshot::default();
+        assert_eq!(snapshot.add_text(&text), Vec::<String>::new());
+        let settings = Settings { without_class: true, ..Settings::default() };
+        let findings = translate(&snapshot, &settings).findings;
+        assert!(findings.iter().all(|f| f.reason == "AsksItself"), "{findings:?}");
+        !findings.is_empty()
+    };
+    let url = "https://$host/oauth2/auth?a=b";
+    assert!(!told(url, "/oauth2", &[]));
+    assert!(!told(url, "/oauth2/auth", &[]));
+    assert!(told(url, "/oauth", &[]));
+    assert!(told("https://$host/", "/oauth2", &[]));
+    // Another port may be another server's, and so may another name.
+    assert!(!told("https://$host:4180/", "/oauth2", &[]));
+    assert!(!told("https://b.test/", "/oauth2", &[]));
+    // What a pattern serves is not known.
+    assert!(!told(url, "/oauth", &[("use-regex", "true")]));
+}
+
+#[test]
 fn a_service_may_be_at_an_address_of_ipv6() {
     for about in ["auth-url", "mirror-target"] {
         for url in ["http://[fd00::9]/check", "http://[FD00::9]:81/check$request_uri"] {

@@ -8,7 +8,8 @@ use k8s_openapi::api::networking::v1::IngressTLS;
 
 use super::files::{Certificate, Certificates, InUse};
 use super::rules::{
-    HostRule, NoRoutes, PathRule, RouteKey, Routes, Target, keys, open_key, root, service_and_port,
+    HostRule, Match, NoRoutes, PathRule, RouteKey, Routes, Target, keys, open_key, root,
+    service_and_port,
 };
 use super::sources::Source;
 use super::work::Work;
@@ -57,6 +58,18 @@ impl Host {
     /// Whether an Ingress has paths on this host.
     fn is_of(&self, source: &Source) -> bool {
         self.sources.iter().any(|other| other.id == source.id)
+    }
+
+    /// The route that serves a path, if no path is a pattern.
+    pub(super) fn route_of(&self, path: &str) -> Option<&Route> {
+        let is_pattern = |route: &Route| route.source.options.makes_pattern(&route.rule);
+        if self.routes.values().any(is_pattern) {
+            return None;
+        }
+        let exact = self.routes.get(&(path.into(), Match::Exact));
+        let begin = |(other, kind): &RouteKey| *kind == Match::Bytes && path.starts_with(&**other);
+        let prefixes = self.routes.iter().filter(|(key, _)| begin(key));
+        exact.or_else(|| Some(prefixes.max_by_key(|(key, _)| key.0.len())?.1))
     }
 
     /// Its name and its aliases.

@@ -1,5 +1,7 @@
 //! The location of one path.
 
+use std::borrow::Cow;
+
 use weir_conf::{Directive, DirectiveBody};
 
 use super::access::{
@@ -17,7 +19,9 @@ use super::pass::{errors, pass};
 use super::snippet::Place;
 use super::sources::Source;
 use super::work::Work;
-use crate::annotations::{Protocol, values};
+use crate::annotations::Protocol;
+use crate::annotations::values::{self, Url};
+use crate::report::Severity;
 
 /// Directives that the modules of all protocols have, with their own prefix.
 const ALIKE: &[&str] = &[
@@ -126,6 +130,13 @@ fn whole_location(work: &mut Work<'_>, host: &Host, route: &Route, path: &str, t
             Ok(auth) => auth,
             Err(why) => return closed(work, source, ("AccessClosed", "auth-url"), &why),
         };
+        if let Cow::Owned(auth) = &auth
+            && asks_itself(host, route, path, &auth.url)
+        {
+            let why = "its path is one of those that it guards, so it asks itself where the name of \
+                 the host leads here: give it an Ingress of its own without auth-url";
+            work.say(&source.id, Severity::Warning, "AsksItself", "auth-url", why);
+        }
         let auth = auth.as_ref();
         let certificate = certificate_headers(host).into_iter();
         let set = |(name, value)| line("proxy_set_header", [name, value]);
@@ -207,6 +218,14 @@ fn whole_location(work: &mut Work<'_>, host: &Host, route: &Route, path: &str, t
     errors(work, route, &key, &mut made);
     pass(work, host, (route, &key), &mut made, extra, snippet);
     made
+}
+
+/// Whether the path of a service at the host of a rule is served by the route that asks it.
+fn asks_itself(host: &Host, route: &Route, path: &str, url: &Url) -> bool {
+    let at = url.rest.split(['?', '$']).next().unwrap_or_default();
+    url.port.is_none()
+        && at.starts_with(path)
+        && host.route_of(at).is_some_and(|found| std::ptr::eq(found, route))
 }
 
 /// The redirect to HTTPS.
