@@ -11,7 +11,7 @@ use weir_testkit::{Dir, NameRecord, NameReply, Server, ask_until, listen, name_s
 
 use super::{behind, gateway, ingress, read_head, serve_in, serve_with, service};
 
-/// A service that lets in who has `X-Ticket: valid`, sets headers, and counts what it is asked.
+/// A service that lets in requests with `X-Ticket: valid`, sets headers, and counts what it is asked.
 fn judge() -> (u16, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let asked = count.clone();
@@ -278,7 +278,7 @@ fn headers_of_a_config_map_that_is_not_there_close_their_paths() {
     assert_eq!(told, wanted, "{findings:?}");
 }
 
-/// An OAuth2 proxy: it lets in who has the cookie `ticket=valid`, and names the user.
+/// An OAuth2 proxy: it lets in requests with the cookie `ticket=valid`, and names their user.
 fn oauth() -> u16 {
     listen(|mut stream| {
         use std::io::Write;
