@@ -271,8 +271,9 @@ mod tests {
     fn a_process_has_descriptors_and_memory() {
         let own = figures(Path::new("/proc/self"));
         assert!(own.descriptors >= 3 && own.resident > 1 << 20, "{own:?}");
-        let file = fs::File::open("/proc/self/limits").unwrap();
-        assert!(figures(Path::new("/proc/self")).descriptors > own.descriptors);
-        drop(file);
+        // More than the tests that run at the same time may close.
+        let files = [(); 200].map(|()| fs::File::open("/proc/self/limits").unwrap());
+        assert!(figures(Path::new("/proc/self")).descriptors > own.descriptors + 50);
+        drop(files);
     }
 }
