@@ -3,6 +3,7 @@
 use weir_conf::Directive;
 
 use super::access::certificate_headers;
+use super::files::InUse;
 use super::hosts::{Host, Route};
 use super::lines::line;
 use super::location::HeaderMap;
@@ -223,10 +224,18 @@ fn proxy_tls(
     }
     if let Some(secret) = &tls.secret {
         let data = work.secret(&source.id, secret)?;
+        // Authorities are those of the present Secret alone: one of before may have been removed.
         let authorities = work.authorities(data)?;
         list.push(line(&format!("{set}_ssl_trusted_certificate"), [authorities.as_str()]));
         if data.contains_key("tls.crt") {
-            let certificate = work.certificate(data)?;
+            let (namespace, name) =
+                secret.split_once('/').unwrap_or((&source.id.namespace, secret));
+            let InUse { certificate, wrong } = work.certificate_in_use(namespace, name, data);
+            let Some(certificate) = certificate else { return Err(wrong.unwrap_or_default()) };
+            if let Some(why) = wrong {
+                let about = "proxy-ssl-secret";
+                work.say(&source.id, Severity::Error, "InvalidCertificate", about, &why);
+            }
             for name in ["certificate", "certificate_key"] {
                 list.push(line(&format!("{set}_ssl_{name}"), [certificate.path.as_str()]));
             }
