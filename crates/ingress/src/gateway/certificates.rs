@@ -201,6 +201,5 @@ pub(super) fn for_servers(work: &mut Work<'_>, served: &mut Served<'_>) {
         return;
     };
     let from = Referrer { kind: "Gateway", namespace: &served.id.namespace };
-    let found = of_secret(work, from, reference, "InvalidClientCertificateRef");
-    served.client = Some(found.map(|(file, _)| file));
+    served.client = Some(of_secret(work, from, reference, "InvalidClientCertificateRef"));
 }

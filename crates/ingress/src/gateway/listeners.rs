@@ -124,8 +124,9 @@ pub(super) struct Served<'a> {
     pub(super) sets: Vec<(ObjectId, &'a ListenerSet)>,
     /// ListenerSets that ask to be attached, without its leave.
     pub(super) refused_sets: Vec<ObjectId>,
-    /// The file of the certificate for backends, if the Gateway names one.
-    pub(super) client: Option<Result<String, Refused>>,
+    /// The file of the certificate for backends, if the Gateway names one. If the one before stays
+    /// in use, there is an error, too.
+    pub(super) client: Option<Result<(String, Option<Refused>), Refused>>,
     pub(super) refused: Option<(&'static str, String)>,
 }
 

@@ -76,7 +76,7 @@ fn withdraw(status: &mut GatewayStatus, reason: &'static str, text: &str) {
 
 /// The condition about the references of a Gateway: its own, and those of its listeners.
 fn references(served: &Served<'_>, listeners: &[ListenerStatus]) -> Condition {
-    if let Some(Err(refused)) = &served.client {
+    if let Some(Err(refused) | Ok((_, Some(refused)))) = &served.client {
         return Condition::no("ResolvedRefs", refused.reason, refused.message.as_str());
     }
     let is_bad = |one: &&Condition| one.kind == "ResolvedRefs" && !one.holds;

@@ -387,7 +387,7 @@ impl Rule<'_> {
         let tls = tls.as_ref()?;
         let client = match &site.served.client {
             None => None,
-            Some(Ok(file)) => Some(file),
+            Some(Ok((file, _))) => Some(file),
             Some(Err(_)) => return None,
         };
         list.extend(tls.lines(&format!("{set}_ssl_")));

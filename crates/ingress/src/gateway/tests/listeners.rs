@@ -175,3 +175,28 @@ fn a_listener_keeps_the_certificate_before_where_its_secret_cannot_be_used() {
     snapshot.kept_secrets = before.secrets;
     assert_eq!(told(&snapshot), (wrong, "Programmed".to_owned(), true));
 }
+
+#[test]
+fn a_certificate_for_servers_behind_that_stays_in_use_is_told_of() {
+    let secret = |key: &str| {
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "cert", "namespace": "a" },
+            "stringData": { "tls.crt": include_str!("../../../../tls/testdata/leaf.pem"), "tls.key": key } })
+    };
+    let key = include_str!("../../../../tls/testdata/leaf.key");
+    let mut gateway = web(json!([http("l", 80)]));
+    gateway["spec"]["tls"] = json!({ "backend": { "clientCertificateRef": { "name": "cert" } } });
+    let mut snapshot = Snapshot::default();
+    let objects = [class(), gateway, secret(&key[..100])];
+    for object in objects.into_iter().chain(namespaces()) {
+        assert_eq!(snapshot.add_text(&object.to_string()), Vec::<String>::new());
+    }
+    let mut before = Snapshot::default();
+    before.add_text(&secret(key).to_string());
+    snapshot.kept_secrets = before.secrets;
+    let made = translate(&snapshot, &Settings::default());
+    let (_, status) = made.statuses.gateways.iter().next().unwrap();
+    let condition = status.conditions.iter().find(|one| one.kind == "ResolvedRefs").unwrap();
+    assert_eq!((condition.holds, condition.reason), (false, "InvalidClientCertificateRef"));
+    let wanted = "a/cert: the certificate before stays in use: tls.key is cut off";
+    assert!(condition.message.starts_with(wanted), "{}", condition.message);
+}
