@@ -294,17 +294,22 @@ fn a_name_with_variables_behind_it_that_nothing_resolves_is_told_of() {
     }
 }
 
-/// What becomes of an `auth-url` under a rule for a host: where requests go, or why paths are closed.
-fn asked(host: &str, url: &str) -> Result<String, String> {
-    let mut site = ingress("main", "shop", &[("auth-url", url)]);
+/// What becomes of a service of `auth-url` or `global-auth-url` under a rule for a host: where
+/// requests go, or why paths are closed.
+fn asked(host: &str, (name, url): (&str, &str)) -> Result<String, String> {
+    let global = name == "global-auth-url";
+    let own: &[(&str, &str)] = if global { &[] } else { &[(name, url)] };
+    let mut site = ingress("main", "shop", own);
     site["spec"]["rules"][0]["host"] = host.into();
     let mut snapshot = Snapshot::default();
     let text: String =
         beside().iter().chain([&site]).map(|object| format!("---\n{object}\n")).collect();
     assert_eq!(snapshot.add_text(&text), Vec::<String>::new());
-    let made = translate(&snapshot, &Settings { without_class: true, ..Settings::default() });
+    let mut settings = Settings { without_class: true, ..Settings::default() };
+    settings.defaults.extend(global.then(|| (name.to_owned(), url.to_owned())));
+    let made = translate(&snapshot, &settings);
     let text = String::from_utf8(made.text.print().unwrap()).unwrap();
-    let closed = made.findings.iter().find(|f| f.reason == "AccessClosed" && f.about == "auth-url");
+    let closed = made.findings.iter().find(|f| f.reason == "AccessClosed" && f.about == name);
     if let Some(finding) = closed {
         assert!(!text.contains("auth_request"), "{text}");
         return Err(finding.message.clone());
@@ -323,7 +328,9 @@ fn the_host_of_a_service_may_be_that_of_the_rule() {
         ("https://$host$request_uri", "https://a.test$request_uri"),
         ("http://b.test/?x=http://$host/", "http://b.test/?x=http://$host/"),
     ] {
-        assert_eq!(asked("a.test", url).as_deref(), Ok(wanted));
+        for name in ["auth-url", "global-auth-url"] {
+            assert_eq!(asked("a.test", (name, url)).as_deref(), Ok(wanted));
+        }
     }
     for url in [
         "https://$http_host/",
@@ -338,11 +345,13 @@ fn the_host_of_a_service_may_be_that_of_the_rule() {
         "https://$host:/",
         "ftp://$host/",
     ] {
-        assert!(asked("a.test", url).is_err(), "{url}");
+        assert!(asked("a.test", ("auth-url", url)).is_err(), "{url}");
     }
     // A client chooses the first two, and the others are this machine.
     for host in ["", "*.a.test", "localhost", "a.localhost", "127.0.0.1", "169.254.169.254", "0"] {
-        assert!(asked(host, "https://$host/oauth2/auth").is_err(), "{host}");
+        for name in ["auth-url", "global-auth-url"] {
+            assert!(asked(host, (name, "https://$host/oauth2/auth")).is_err(), "{host}");
+        }
     }
 }
 

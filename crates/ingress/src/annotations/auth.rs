@@ -104,6 +104,11 @@ impl AuthRequest {
         }
     }
 
+    /// The annotation or key that names the service.
+    pub fn name(&self) -> &'static str {
+        if self.global { GLOBAL.url } else { OWN.url }
+    }
+
     /// This service as it is asked for a rule's host.
     pub fn of_rule(&self, host: &str, loopback: bool) -> Result<Cow<'_, AuthRequest>, String> {
         match self.url.of_rule(host, loopback) {
@@ -118,11 +123,7 @@ fn is_global(r: &Reader<'_>) -> bool {
 }
 
 fn read(r: &Reader<'_>, names: &Names, loopback: bool, global: bool) -> Option<AuthRequest> {
-    // With the administrator's URL at each host, the service itself would be asked for, too.
-    let url = r.read(names.url, |text| match global {
-        true => values::url(text, true),
-        false => values::url_at_host(text, loopback),
-    });
+    let url = r.read(names.url, |text| values::url_at_host(text, loopback || global));
     let methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
     let method = r.choice(names.method, &methods).map(str::to_owned);
     let headers = r.read(names.headers, |text| {

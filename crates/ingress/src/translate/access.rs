@@ -117,8 +117,7 @@ pub(super) fn target(
 ) -> (Vec<Directive>, String) {
     let http2 = work.settings.defaults.get("use-http2").is_none_or(|text| text.trim() != "false");
     let Some([connections, requests, seconds]) = auth.keepalive.filter(|_| !http2) else {
-        let about = if auth.global { "global-auth-url" } else { "auth-url" };
-        return resolved(work, source, (about, "$auth_host"), &auth.url);
+        return resolved(work, source, (auth.name(), "$auth_host"), &auth.url);
     };
     let group = format!("auth_{key}");
     let port = auth.url.port.unwrap_or(if auth.url.scheme == "https" { 443 } else { 80 });

@@ -126,16 +126,23 @@ fn whole_location(work: &mut Work<'_>, host: &Host, route: &Route, path: &str, t
         return closed(work, source, ("AccessClosed", "auth-secret"), &why);
     }
     if let Some(auth) = o.auth_request.as_ref().filter(|_| !free) {
+        let about = auth.name();
         let auth = match auth.of_rule(&host.name, work.settings.loopback) {
             Ok(auth) => auth,
-            Err(why) => return closed(work, source, ("AccessClosed", "auth-url"), &why),
+            Err(why) => return closed(work, source, ("AccessClosed", about), &why),
         };
         if let Cow::Owned(auth) = &auth
             && asks_itself(host, route, path, &auth.url)
         {
-            let why = "its path is one of those that it guards, so it asks itself where the name of \
-                 the host leads here: give it an Ingress of its own without auth-url";
-            work.say(&source.id, Severity::Warning, "AsksItself", "auth-url", why);
+            let remedy = match auth.global {
+                true => "enable-global-auth: \"false\", or name its path in no-auth-locations",
+                false => "without auth-url",
+            };
+            let why = format!(
+                "its path is one of those that it guards, so it asks itself where the name of \
+                 the host leads here: give it an Ingress of its own {remedy}"
+            );
+            work.say(&source.id, Severity::Warning, "AsksItself", about, &why);
         }
         let auth = auth.as_ref();
         let certificate = certificate_headers(host).into_iter();
