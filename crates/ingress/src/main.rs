@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use weir_ingress::certificate;
 use weir_ingress::gateway::ranges::AddressRange;
 use weir_ingress::gateway::services::Template;
@@ -107,22 +107,22 @@ struct Common {
     #[arg(long)]
     ingress_class: Option<String>,
     /// Also serves ingressClassName with the value of --ingress-class, whatever the controller of that class is.
-    #[arg(long, requires = "ingress_class")]
+    #[arg(long, requires = "ingress_class", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set, hide_default_value = true)]
     ingress_class_by_name: bool,
     /// Serves Ingresses without a class, too.
-    #[arg(long)]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set, hide_default_value = true)]
     watch_ingress_without_class: bool,
     /// Serves only the Ingresses of namespaces with these labels: NAME=VALUE, separated by commas.
     #[arg(long, value_parser = label, value_delimiter = ',')]
     watch_namespace_selector: Vec<(String, String)>,
     /// Leaves out Ingresses for all hosts.
-    #[arg(long)]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set, hide_default_value = true)]
     disable_catch_all: bool,
     /// Leaves out Services of the type ExternalName.
-    #[arg(long)]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set, hide_default_value = true)]
     disable_svc_external_name: bool,
     /// Obeys the annotation ssl-passthrough: reads the server name of TLS connections, and passes those for such hosts through.
-    #[arg(long)]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set, hide_default_value = true)]
     enable_ssl_passthrough: bool,
     /// The ConfigMap that maps ports of TCP to Services: NAMESPACE/NAME.
     #[arg(long, value_parser = object)]

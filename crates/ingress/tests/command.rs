@@ -125,3 +125,33 @@ fn what_an_ingress_does_not_serve_is_not_converted_and_the_rest_is_yaml() {
     assert!(!text.contains("wrong"), "{text}");
     assert!(text.is_ascii(), "{text}");
 }
+
+#[test]
+fn switches_of_ingress_nginx_may_have_a_value() {
+    let dir = Dir::new();
+    let ingress = r#"{ "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": { "name": "web", "namespace": "a" },
+        "spec": { "rules": [{ "host": "a.test", "http": { "paths": [{ "path": "/", "pathType": "Prefix",
+        "backend": { "service": { "name": "web", "port": { "number": 80 } } } }] } }] } }"#;
+    let class = r#"{ "apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": { "name": "weir" },
+        "spec": { "controller": "weir.internal/ingress" } }"#;
+    std::fs::write(dir.file("all.json"), format!("{ingress}\n---\n{class}\n")).unwrap();
+    let print = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir-ingress"));
+        command.arg("print").arg(dir.file("all.json")).args(args).output().unwrap()
+    };
+    let serves = |word: &str| {
+        let output = print(&[word]);
+        assert!(output.status.success(), "{word}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).contains("server_name a.test")
+    };
+    assert!(serves("--watch-ingress-without-class"));
+    assert!(serves("--watch-ingress-without-class=true"));
+    assert!(!serves("--watch-ingress-without-class=false"));
+    for name in ["disable-catch-all", "disable-svc-external-name", "enable-ssl-passthrough"] {
+        assert!(!serves(&format!("--{name}=true")) && !serves(&format!("--{name}=false")));
+    }
+    let more = ["--ingress-class", "nginx", "--ingress-class-by-name=true"];
+    assert!(print(&more).status.success());
+    assert!(!print(&["--ingress-class-by-name=true"]).status.success());
+    assert!(!print(&["--disable-catch-all=maybe"]).status.success());
+}
