@@ -401,6 +401,38 @@ fn a_service_may_be_at_an_address_of_ipv6() {
     }
 }
 
+/// The servers of the site's Service with this `spec`, and the findings about it.
+fn servers_of(spec: &Value, annotations: &[(&str, &str)]) -> (Vec<String>, Vec<Finding>) {
+    let mut list = beside();
+    for service in list.iter_mut().filter(|one| one["kind"] == "Service") {
+        service["spec"] = spec.clone();
+    }
+    list.push(ingress("main", "shop", annotations));
+    let mut snapshot = Snapshot::default();
+    let text: String = list.iter().map(|object| format!("---\n{object}\n")).collect();
+    assert_eq!(snapshot.add_text(&text), Vec::<String>::new());
+    let resolver = vec!["10.0.0.53".to_owned()];
+    let settings = Settings { without_class: true, resolver, ..Settings::default() };
+    let made = translate(&snapshot, &settings);
+    let text = String::from_utf8(made.text.print().unwrap()).unwrap();
+    let servers = text.split("upstream a_shop_").nth(1).unwrap_or_default();
+    let servers = servers.split('}').next().unwrap_or_default();
+    let servers = servers.lines().filter_map(|line| line.trim().strip_prefix("server "));
+    (servers.map(|line| line.trim_end_matches(';').to_owned()).collect(), made.findings)
+}
+
+#[test]
+fn a_service_without_an_address_of_its_own_is_its_pods() {
+    let wanted = [("service-upstream", "true")];
+    let spec = |address: &str| json!({ "ports": [{ "port": 80 }], "clusterIP": address });
+    let (servers, findings) = servers_of(&spec("10.1.0.1"), &wanted);
+    assert_eq!(servers, ["10.1.0.1:80"], "{findings:?}");
+    assert!(findings.is_empty(), "{findings:?}");
+    let (servers, findings) = servers_of(&spec("None"), &wanted);
+    assert_eq!(servers, ["10.0.0.1:8080", "10.0.0.2:8080"], "{findings:?}");
+    assert_eq!(findings.iter().map(|f| f.reason).collect::<Vec<_>>(), ["NoClusterIP"]);
+}
+
 #[test]
 fn the_list_has_each_annotation_once() {
     let listed: Vec<&str> = cases().iter().map(|case| case.name).collect();

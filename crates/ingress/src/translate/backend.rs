@@ -86,16 +86,20 @@ impl Work<'_> {
             let what = "this is the port of the pods: ingress-nginx takes it, others may not";
             self.say(id, Severity::Note, "TargetPort", &about, what);
         }
-        let whole = source.is_some_and(|source| source.options.service_upstream);
         let mut group = ServerGroup::new(namespace, service, wanted);
         let canary = source.and_then(|s| s.options.affinity.as_ref()).is_some_and(|a| a.canary);
         if canary {
             group.words = ServerWords::CanaryRoute;
         }
-        let addresses = match whole {
-            true => self.cluster_address(found, wanted),
-            false => self.servers_of(&group),
-        };
+        let asks_service = source.is_some_and(|source| source.options.service_upstream);
+        let own = asks_service.then(|| self.cluster_address(found, wanted));
+        let own = own.filter(|own| !own.is_empty());
+        let whole = own.is_some();
+        if asks_service && !whole {
+            let what = "the Service has no address of its own, so requests go to its pods";
+            self.say(id, Severity::Note, "NoClusterIP", &about, what);
+        }
+        let addresses = own.unwrap_or_else(|| self.servers_of(&group));
         let (name, extra) = group_name(source, namespace, service, wanted.port, whole);
         let mut block = vec![super::zones::zone(&name, addresses.len())];
         block.extend(extra);
