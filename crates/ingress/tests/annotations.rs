@@ -434,6 +434,21 @@ fn a_service_without_an_address_of_its_own_is_its_pods() {
 }
 
 #[test]
+fn a_port_of_a_name_outside_may_lead_to_another() {
+    for (ports, wanted) in [
+        (json!([]), 80),
+        (json!([{ "port": 80, "targetPort": 8080 }]), 8080),
+        (json!([{ "port": 80, "targetPort": "web" }]), 80),
+        (json!([{ "port": 81, "targetPort": 8081 }]), 80),
+    ] {
+        let outside =
+            json!({ "type": "ExternalName", "externalName": "away.test", "ports": ports });
+        let (servers, findings) = servers_of(&outside, &[]);
+        assert_eq!(servers, [format!("away.test:{wanted} resolve")], "{ports} {findings:?}");
+    }
+}
+
+#[test]
 fn the_list_has_each_annotation_once() {
     let listed: Vec<&str> = cases().iter().map(|case| case.name).collect();
     let known: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();

@@ -33,6 +33,14 @@ fn targeted<'p>(ports: &'p [ServicePort], port: &PortName) -> Option<&'p Service
     })
 }
 
+/// The port of a server outside of the cluster for a port of its Service.
+fn target(port: &ServicePort) -> i32 {
+    match port.target_port {
+        Some(IntOrString::Int(number)) if number > 0 => number,
+        _ => port.port,
+    }
+}
+
 impl Work<'_> {
     /// Makes the group for a Service and returns its name. `None` if it has no servers now, which a
     /// finding reports.
@@ -164,12 +172,17 @@ impl Work<'_> {
         let name = name.trim_end_matches('.').to_ascii_lowercase();
         let declared = self.index.service(namespace, service);
         let declared = declared.and_then(|s| s.spec.as_ref()).and_then(|s| s.ports.as_deref());
-        let by_name = declared.unwrap_or_default().iter().find(|p| p.name.as_deref() == Some(port));
-        let number = match (port.parse::<u16>(), by_name) {
-            (Ok(number), _) if number > 0 => number,
-            (_, Some(port)) => u16::try_from(port.port).map_err(|_| "its port is no port")?,
-            _ => return Err("the path names no port as a number".to_owned()),
+        let asked = port.parse::<u16>().ok();
+        let declared = declared.unwrap_or_default().iter().find(|p| match asked {
+            Some(number) => p.port == i32::from(number),
+            None => p.name.as_deref() == Some(port),
+        });
+        let number = match (declared.map(target), asked) {
+            (Some(number), _) => u16::try_from(number).ok(),
+            (None, Some(number)) => Some(number),
+            (None, None) => return Err("the path names no port as a number".to_owned()),
         };
+        let number = number.filter(|number| *number > 0).ok_or("its port is no port")?;
         let near = values::url(&format!("http://{name}"), self.settings.loopback).err();
         if let Some(why) = near {
             return Err(format!("its name \"{name}\" cannot be a server: {why}"));
