@@ -155,3 +155,41 @@ fn switches_of_ingress_nginx_may_have_a_value() {
     assert!(!print(&["--ingress-class-by-name=true"]).status.success());
     assert!(!print(&["--disable-catch-all=maybe"]).status.success());
 }
+
+#[test]
+fn a_port_that_weir_listens_on_is_mapped_to_no_service() {
+    let dir = Dir::new();
+    let object = |version: &str, kind: &str, name: &str, rest: &str| {
+        format!(
+            r#"{{ "apiVersion": "{version}", "kind": "{kind}", "metadata": {{ "name": "{name}", "namespace": "a",
+            "labels": {{ "kubernetes.io/service-name": "db" }} }}, {rest} }}"#
+        )
+    };
+    let tcp =
+        r#""data": { "08080": "a/db:1", "8443": "a/db:1", "9000": "a/db:1", "09000": "a/db:1" }"#;
+    let pods = r#""addressType": "IPv4", "ports": [{ "port": 1 }], "endpoints": [{ "addresses": ["10.0.0.1"] }]"#;
+    let all = [
+        object("v1", "ConfigMap", "tcp", tcp),
+        object("v1", "ConfigMap", "udp", r#""data": { "8443": "a/db:1" }"#),
+        object("v1", "Service", "db", r#""spec": { "ports": [{ "port": 1 }] }"#),
+        object("discovery.k8s.io/v1", "EndpointSlice", "db", pods),
+    ];
+    std::fs::write(dir.file("all.json"), all.join("\n---\n")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir-ingress"));
+    command.arg("print").arg(dir.file("all.json"));
+    command.args(["--http", "8080", "--https", "127.0.0.1:8443"]);
+    command.args(["--tcp-services-configmap", "a/tcp", "--udp-services-configmap", "a/udp"]);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (_, streams) = text.split_once("\nstream {").unwrap();
+    let listens = streams.lines().filter_map(|line| line.trim().strip_prefix("listen "));
+    let listens: Vec<_> = listens.filter(|word| !word.starts_with('"')).collect();
+    assert_eq!(listens, ["9000;", "8443 udp;"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    for key in ["08080", "8443", "9000"] {
+        let told = format!(
+            "ConfigMap a/tcp: error {key}: weir listens on this port already; the port is not served"
+        );
+        assert!(said.contains(&told), "{said}");
+    }
+}

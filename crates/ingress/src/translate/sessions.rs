@@ -1,6 +1,8 @@
 //! Ports of TCP and UDP that the administrator maps to Services, in ConfigMaps as for
 //! ingress-nginx.
 
+use std::collections::BTreeSet;
+
 use weir_conf::Directive;
 
 use super::keys::session_directives;
@@ -8,6 +10,7 @@ use super::lines::line;
 use super::servers::{ServerGroup, room};
 use super::work::{Servers, Work};
 use crate::report::{ObjectId, Severity};
+use crate::settings::Settings;
 
 /// A key and its value: `PORT: NAMESPACE/SERVICE:PORT[:PROXY[:PROXY]]`.
 struct Session<'a> {
@@ -32,8 +35,13 @@ impl Work<'_> {
                 self.say(&id, Severity::Warning, "NoConfigMap", "data", why);
                 continue;
             };
+            let mut taken = self.own_ports(udp);
             for (key, value) in map.data.iter().flatten() {
-                match session(key, value).and_then(|s| self.session(&s, udp)) {
+                let read = session(key, value).and_then(|s| match taken.insert(s.port) {
+                    true => Ok(s),
+                    false => Err("weir listens on this port already".to_owned()),
+                });
+                match read.and_then(|s| self.session(&s, udp)) {
                     Ok(server) => streams.push(server),
                     Err(why) => {
                         let why = format!("{why}; the port is not served");
@@ -43,6 +51,17 @@ impl Work<'_> {
             }
         }
         Servers { streams, ..Servers::default() }
+    }
+
+    /// The ports that are not free for Services. weir would refuse a configuration that listens on
+    /// one of them twice.
+    fn own_ports(&self, udp: bool) -> BTreeSet<u16> {
+        let Settings { http, https, closed_ports, .. } = self.settings;
+        let port = |word: &String| word.rsplit(':').next().and_then(|port| port.parse().ok());
+        if udp {
+            return https.iter().filter(|_| self.base.http3).filter_map(port).collect();
+        }
+        http.iter().chain(https).filter_map(port).chain(closed_ports.iter().copied()).collect()
     }
 
     /// Makes the `stream` group for a port of a Service and returns its name.
