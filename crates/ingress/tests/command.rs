@@ -193,3 +193,42 @@ fn a_port_that_weir_listens_on_is_mapped_to_no_service() {
         assert!(said.contains(&told), "{said}");
     }
 }
+
+#[test]
+fn a_number_of_a_service_leads_to_its_port_of_the_same_protocol() {
+    let dir = Dir::new();
+    let all = r#"{ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "both", "namespace": "a" }, "data": { "53": "a/dns:53" } }
+---
+{ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "dns", "namespace": "a" }, "spec": { "ports": [
+    { "name": "dns", "port": 53, "protocol": "UDP", "targetPort": 5301 }, { "name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": 5302 } ] } }
+---
+{ "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "metadata": { "name": "dns", "namespace": "a",
+    "labels": { "kubernetes.io/service-name": "dns" } }, "endpoints": [{ "addresses": ["10.0.0.1"] }],
+    "ports": [{ "name": "dns", "port": 5301, "protocol": "UDP" }, { "name": "dns-tcp", "port": 5302, "protocol": "TCP" }] }
+---
+{ "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": { "name": "web", "namespace": "a" }, "spec": { "rules": [{ "host": "a.test",
+    "http": { "paths": [{ "path": "/", "pathType": "Prefix", "backend": { "service": { "name": "dns", "port": { "number": 53 } } } }] } }] } }"#;
+    std::fs::write(dir.file("all.json"), all).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir-ingress"));
+    command.arg("print").arg(dir.file("all.json"));
+    command.args(["--tcp-services-configmap", "a/both", "--udp-services-configmap", "a/both"]);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (sites, streams) = text.split_once("\nstream {").unwrap();
+    // The server of a group.
+    let of = |text: &str, group: &str| {
+        let (_, block) = text.split_once(&format!("upstream {group} {{")).unwrap();
+        let mut lines = block.lines().filter_map(|line| line.trim().strip_prefix("server "));
+        lines.next().map(str::to_owned)
+    };
+    assert_eq!(of(sites, "a_dns_53").as_deref(), Some("10.0.0.1:5302;"));
+    let (_, servers) = streams.split_once("server {").unwrap();
+    let mut groups = Vec::new();
+    for server in servers.split("server {") {
+        let listen = server.lines().find_map(|line| line.trim().strip_prefix("listen ")).unwrap();
+        let group = server.lines().find_map(|line| line.trim().strip_prefix("proxy_pass "));
+        groups.push((listen, of(streams, group.unwrap().trim_end_matches(';')).unwrap()));
+    }
+    let wanted = [("53;", "10.0.0.1:5302;"), ("53 udp;", "10.0.0.1:5301;")];
+    assert_eq!(groups, wanted.map(|(listen, server)| (listen, server.to_owned())));
+}

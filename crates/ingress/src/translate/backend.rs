@@ -17,11 +17,18 @@ use crate::report::{ObjectId, Severity};
 /// A port of a Service, by name or number. If empty, the first port.
 pub(super) type PortName = String;
 
-/// The port of a Service with this name or number.
-fn named<'p>(ports: &'p [ServicePort], port: &PortName) -> Option<&'p ServicePort> {
-    ports
-        .iter()
-        .find(|p| port.is_empty() || p.name.as_deref() == Some(port) || p.port.to_string() == *port)
+/// The port of a Service with this name or number. A Service may have a number once for each
+/// protocol, so a port of the wanted one comes first.
+pub(super) fn named<'p>(
+    ports: &'p [ServicePort],
+    port: &str,
+    udp: bool,
+) -> Option<&'p ServicePort> {
+    let is = |p: &&ServicePort| {
+        port.is_empty() || p.name.as_deref() == Some(port) || p.port.to_string() == port
+    };
+    let is_other = |p: &&ServicePort| (p.protocol.as_deref() == Some("UDP")) != udp;
+    ports.iter().filter(is).min_by_key(is_other)
 }
 
 /// The port of a Service that leads to this port of its pods.
@@ -80,7 +87,7 @@ impl Work<'_> {
             };
         }
         let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
-        let Some(wanted) = named(ports, port).or_else(|| targeted(ports, port)) else {
+        let Some(wanted) = named(ports, port, false).or_else(|| targeted(ports, port)) else {
             self.say(
                 id,
                 Severity::Error,
@@ -90,7 +97,7 @@ impl Work<'_> {
             );
             return None;
         };
-        if named(ports, port).is_none() {
+        if named(ports, port, false).is_none() {
             let what = "this is the port of the pods: ingress-nginx takes it, others may not";
             self.say(id, Severity::Note, "TargetPort", &about, what);
         }

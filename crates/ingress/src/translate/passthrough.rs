@@ -66,7 +66,7 @@ impl Work<'_> {
         let backend = root.and_then(|route| route.backend.clone());
         let namespace = &host.owner.id.namespace;
         let group = match &backend {
-            Some((service, port)) => self.stream_group((namespace, service, port)),
+            Some((service, port)) => self.stream_group((namespace, service, port), false),
             None => Err("the host has no Service at the path /".to_owned()),
         };
         let group = group.unwrap_or_else(|why| {

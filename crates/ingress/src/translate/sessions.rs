@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use weir_conf::Directive;
 
+use super::backend::named;
 use super::keys::session_directives;
 use super::lines::line;
 use super::servers::{ServerGroup, room};
@@ -68,11 +69,13 @@ impl Work<'_> {
     pub(super) fn stream_group(
         &mut self,
         (namespace, service_name, of_service): (&str, &str, &str),
+        udp: bool,
     ) -> Result<String, String> {
         let service =
             self.index.service(namespace, service_name).ok_or("there is no such Service")?;
         let spec = service.spec.as_ref();
-        let group = format!("{namespace}_{service_name}_{of_service}");
+        let end = if udp { "_udp" } else { "" };
+        let group = format!("{namespace}_{service_name}_{of_service}{end}");
         let zone = format!("stream_{group}");
         let mut block = Vec::new();
         let mut room_for = room(1);
@@ -83,10 +86,7 @@ impl Work<'_> {
             block.extend(made.block().iter().filter(|d| d.name.is("server")).cloned());
         } else {
             let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
-            let named = |p: &&k8s_openapi::api::core::v1::ServicePort| {
-                p.name.as_deref() == Some(of_service) || p.port.to_string() == of_service
-            };
-            let port = ports.iter().find(named).ok_or("the Service has no such port")?;
+            let port = named(ports, of_service, udp).ok_or("the Service has no such port")?;
             let pods = ServerGroup::new(namespace, service_name, port);
             let servers = self.servers_of(&pods);
             room_for = room(servers.len());
@@ -103,7 +103,7 @@ impl Work<'_> {
     }
 
     fn session(&mut self, s: &Session<'_>, udp: bool) -> Result<Directive, String> {
-        let group = self.stream_group((s.namespace, s.service, &s.of_service))?;
+        let group = self.stream_group((s.namespace, s.service, &s.of_service), udp)?;
         let listen = |address: String| {
             let mut words = vec![address.as_str()];
             words.extend(udp.then_some("udp"));
