@@ -19,8 +19,6 @@ from cluster import (NAMESPACE, POD, ApiError, ApiServer, Backend, Names, Pod, c
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHART = ROOT / "packaging/helm/weir-ingress/files"
-# The promise: from the API server's word to traffic. A machine that has other work needs more.
-SOON = float(os.environ.get("WEIR_SOON", "1"))
 LOOPS = 2
 # What Gateways get their addresses of.
 RANGE = "127.0.10.0/24"
@@ -90,7 +88,7 @@ class World:
     def client(self, host, wanted, **rest):
         return Client(self.pod, host, wanted, **rest)
 
-    def soon(self, what, check, seconds=SOON):
+    def soon(self, what, check, seconds=1):
         took = wait(what, seconds, check)
         # One worker takes a change before another: weir-ingress knows when all have.
         wait("all workers", 10, lambda: self.pod.metric("changes_waiting") == 0)
