@@ -88,9 +88,14 @@ fn requests_have_the_lines_and_the_words_that_they_are_given() {
         let (status, line) = asked("/host/%0d%0aX-Evil:%20p");
         assert_eq!(status, 200, "{version}");
         assert!(line.contains("?/host/%0D%0AX-Evil:%20p"), "{version} {line}");
-        // No server knows such a method.
-        let (status, _) = asked("/method%20/%20HTTP/1.1%0d%0aX-Evil:%20p%0d%0a%0d%0a");
-        assert!(matches!(status, 400 | 405 | 502), "{version} {status}");
+        // No server knows such a method. Over HTTP/2 the server then resets the stream, so its answer breaks off.
+        let mut client = server.connect();
+        let path = "/method%20/%20HTTP/1.1%0d%0aX-Evil:%20p%0d%0a%0d%0a";
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        let answer = client.rest();
+        let refused =
+            ["400", "405", "502"].iter().any(|status| answer.split(' ').nth(1) == Some(status));
+        assert!(refused && !answer.contains("\r\nX-Evil"), "{version} {answer}");
     }
 }
 

@@ -187,6 +187,39 @@ fn what_came_before_an_answer_broke_off_is_passed_on() {
     }
 }
 
+/// The head is an answer, also for a request whose body waits for the server's window.
+#[test]
+fn a_head_that_comes_with_the_failure_of_its_stream_is_passed_on() {
+    let peer = Peer::new(|_, talk| {
+        talk.settings(&[]);
+        let head = talk.head()?;
+        let (mut received, whole) = (0, head.field(":path").ends_with("/whole"));
+        while !head.ended && received < frame::DEFAULT_WINDOW as usize {
+            if let Event::Data(_, data, _) = talk.next()? {
+                received += data.len();
+            }
+        }
+        talk.at_once(|talk| {
+            talk.fields(head.id, &[(":status", "200")], false);
+            talk.data(head.id, b"begun", whole);
+            talk.reset(head.id, ErrorCode::Internal);
+        });
+        Some(())
+    });
+    for inside in ["", "proxy_buffering off;", "proxy_request_buffering off;", "grpc_pass u;"] {
+        let server = start(&peer, "keepalive 0;", inside);
+        for path in ["/begun", "/whole"] {
+            for body in [0, 100_000] {
+                let answer = post(&server, path, &vec![b'x'; body]).rest();
+                let case = format!("{inside} {path} {body}: {answer}");
+                assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{case}");
+                assert!(!answer.ends_with("0\r\n\r\n"), "{case}");
+            }
+        }
+        server.wait_log("upstream rejected request with error 2 while reading upstream", 4);
+    }
+}
+
 fn frame(kind: FrameType, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     FrameHead { len: payload.len(), kind, flags, stream }.write(&mut out);

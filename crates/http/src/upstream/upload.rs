@@ -378,6 +378,8 @@ async fn send_on(
     match wait(r, passing, sending, Some(Doing::Sending)).await {
         Waited::Gone => Err(Fault::ClientLeft),
         Waited::For(Either::Left(Ok(()))) => Ok(true),
+        // The head was received together with the end of the stream. It is read first.
+        Waited::For(Either::Left(Err(_))) if stream.has_head() => Ok(false),
         Waited::For(Either::Left(Err(error))) => {
             Err(fault::operation(r, "send()", &error, Doing::Sending))
         }

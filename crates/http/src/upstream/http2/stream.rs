@@ -129,10 +129,6 @@ impl StreamState {
         if self.ended.get() && !matches!(why, Ending::Said(_, Failure::InvalidHeader)) {
             return;
         }
-        if self.ended.get() {
-            // The server revokes a complete answer. If no part of it was read, there was no answer.
-            self.heads.borrow_mut().clear();
-        }
         self.ending.borrow_mut().get_or_insert(why);
         wake(&self.reader);
         self.send_window.wake();
@@ -339,6 +335,11 @@ impl Stream {
         let is_answered =
             || state.has_head.get() || state.ended.get() || state.ending.borrow().is_some();
         self.read_until(is_answered).await;
+    }
+
+    /// Whether the final head was received.
+    pub fn has_head(&self) -> bool {
+        self.0.has_head()
     }
 
     /// Whether the answer is only a head, without data or trailers.
