@@ -237,6 +237,39 @@ fn a_changed_file_is_seen_unless_it_is_kept() {
 }
 
 #[test]
+fn kept_files_obey_the_rule_for_links_of_each_location() {
+    let conf = "
+        events { }
+        http {
+            open_file_cache max=10;
+            open_file_cache_errors on;
+            server {
+                listen 127.0.0.1:%%PORT%%;
+                root %%DIR%%;
+                location /a/ { alias %%DIR%%/; }
+                location /b/ { disable_symlinks on from=%%DIR%%; alias %%DIR%%/; }
+                location /c/ { disable_symlinks if_not_owner; alias %%DIR%%/; }
+            }
+        }";
+    let dir = Dir::new();
+    dir.write("file", "old");
+    symlink("file", dir.file("link")).unwrap();
+    let server = Server::start_in(dir, WEIR, conf);
+    let statuses = || {
+        let paths = ["a/file", "a/link", "b/file", "b/link", "c/file", "c/link"];
+        paths.map(|path| server.get(&format!("/{path}")).body())
+    };
+    let before = statuses();
+    let kept = ["old", "old", "old", &before[3], "old", "old"];
+    assert_eq!(before, kept);
+    assert!(before[3].contains("403 Forbidden"), "{}", before[3]);
+    let new = server.dir().write("new", "new");
+    std::fs::rename(&new, server.dir().file("file")).unwrap();
+    std::fs::remove_file(server.dir().file("link")).unwrap();
+    assert_eq!(statuses(), kept);
+}
+
+#[test]
 fn links_lead_nowhere_where_that_is_asked_for() {
     let server = server();
     assert_eq!(server.get("/link.html").body(), "0123456789");

@@ -57,7 +57,7 @@ pub async fn open(r: &mut Request, path: &[u8]) -> Result<Opened, FileError> {
     }
     let conf = &r.conf().core;
     if conf.symlinks.refuse != Refuse::Nothing {
-        return walk::open(r, path, OFlags::empty()).await;
+        return open_without_links(r, path).await;
     }
     let now = r.event_loop.handle.now();
     let cache = conf.open_files.cache.is_some();
@@ -71,6 +71,23 @@ pub async fn open(r: &mut Request, path: &[u8]) -> Result<Opened, FileError> {
     {
         remember(r, path, opened);
     }
+    opened
+}
+
+/// Opens a file with `disable_symlinks`. In `open_file_cache` the file has a key with the rule, since
+/// locations that share the cache may have different rules.
+async fn open_without_links(r: &mut Request, path: &[u8]) -> Result<Opened, FileError> {
+    let (conf, rule) = (&r.conf().core, LinkRule::of(r));
+    if conf.open_files.cache.is_none() {
+        return walk::open(r, rule, path, OFlags::empty()).await;
+    }
+    let (key, now) = (rule.cache_key(path), r.event_loop.handle.now());
+    let known = r.event_loop.file_caches.borrow_mut().get(&conf.open_files, &key, now);
+    if let Some(known) = known {
+        return known;
+    }
+    let opened = walk::open(r, rule, path, OFlags::empty()).await;
+    r.event_loop.file_caches.borrow_mut().put(&conf.open_files, &key, &opened, now);
     opened
 }
 
@@ -123,7 +140,7 @@ pub async fn stat(r: &mut Request, path: &[u8]) -> Result<Stat, FileError> {
     let conf = &r.conf().core;
     if conf.symlinks.refuse != Refuse::Nothing {
         // As in nginx, a file that cannot be read is not found here either.
-        return walk::open(r, path, OFlags::empty()).await.map(|opened| Stat(opened.info));
+        return open_without_links(r, path).await.map(|opened| Stat(opened.info));
     }
     if conf.open_files.cache.is_some() {
         // The cache keeps open files. A file that is tested is usually opened next.
@@ -140,7 +157,8 @@ pub async fn check_links(r: &mut Request, path: &[u8]) -> Result<(), Step> {
     if r.conf().core.symlinks.refuse == Refuse::Nothing {
         return Ok(());
     }
-    match walk::open(r, path, OFlags::PATH).await {
+    let rule = LinkRule::of(r);
+    match walk::open(r, rule, path, OFlags::PATH).await {
         // Without following links, opening a link as a directory fails with ENOTDIR.
         Err(error) if error.is_symlink() || error.errno == Errno::NOTDIR => {
             error.log(r, Level::Error, path);

@@ -18,8 +18,13 @@ use crate::request::Request;
 
 /// Opens a file unless a refused symbolic link is in its path. Runs on a thread, since each element
 /// may need the disk.
-pub async fn open(r: &mut Request, path: &[u8], flags: OFlags) -> Result<Opened, FileError> {
-    let (rule, path) = (LinkRule::of(r), path.to_vec());
+pub async fn open(
+    r: &mut Request,
+    rule: LinkRule,
+    path: &[u8],
+    flags: OFlags,
+) -> Result<Opened, FileError> {
+    let path = path.to_vec();
     let doer = super::doer::doer(r);
     let work = move || {
         let place = Path::new(OsStr::from_bytes(&path));
@@ -48,6 +53,19 @@ impl LinkRule {
         let symlinks = &r.conf().core.symlinks;
         let from = symlinks.from.as_ref().map(|from| from.eval(r).into_owned());
         LinkRule { refuse: symlinks.refuse, from }
+    }
+
+    /// The key of a path and this rule in `open_file_cache`. A path has no NUL, so the key is no
+    /// other file's.
+    pub fn cache_key(&self, path: &[u8]) -> Vec<u8> {
+        let refuse: &[u8] = match self.refuse {
+            Refuse::Nothing => b"\0",
+            Refuse::NotOwner => b"\0o",
+            Refuse::All => b"\0a",
+        };
+        let from = self.from.as_deref();
+        let mark: &[u8] = if from.is_some() { b"\0" } else { b"" };
+        [path, refuse, mark, from.unwrap_or_default()].concat()
     }
 
     /// Checks that the path has no refused link. Blocks.
