@@ -327,13 +327,20 @@ fn large_answers_are_stored_while_they_are_sent() {
 #[test]
 fn a_key_that_the_buffer_for_heads_would_not_hold_is_none() {
     let conf = "proxy_cache_key $uri; proxy_buffer_size 1k;";
-    let server = start("", conf, "location / { return 200; }");
-    let get = |length: usize| server.get(&format!("/{}", "k".repeat(length - 1)));
+    let origin = "location / { add_header X-Method $request_method; return 200; }";
+    let server = start("", conf, origin);
+    let path = |length: usize| format!("/{}", "k".repeat(length - 1));
+    let get = |length: usize| server.get(&path(length));
     assert_eq!(get(425).header("X-Cache"), Some("MISS"));
     assert_eq!(server.logged("is not enough for cache key"), 0);
     assert_eq!((get(426).status, get(426).header("X-Cache")), (200, None));
     let text = "proxy_buffer_size 1024 is not enough for cache key, it should be increased to at least 2048";
     server.wait_log(text, 2);
+    // HEAD is converted before the key is judged.
+    let mut client = server.connect();
+    client.send(format!("HEAD {} HTTP/1.0\r\n\r\n", path(426)));
+    let head = client.rest();
+    assert!(head.contains("X-Method: GET"), "{head}");
 }
 
 #[test]

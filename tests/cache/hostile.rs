@@ -1,6 +1,8 @@
 //! Answers that are wrong, or larger than any sound one: what they cost is bounded, what becomes of them is clear, others are
 //! served, and no secret is stored.
 
+use std::sync::atomic::Ordering;
+
 use weir_testkit::{Dir, Response, Server};
 
 use super::get_until;
@@ -309,4 +311,36 @@ fn requests_with_fields_of_64_kib_get_what_is_theirs() {
         assert_eq!(other, if rules == "nginx" { missed.clone() } else { hit.clone() }, "{rules}");
         assert_eq!(server.get("/ok").status, 200);
     }
+}
+
+/// An error is kept in place of a head that breaks off, unless a line before forbade to store anything.
+#[test]
+fn a_head_that_breaks_off_behind_a_line_that_forbids_it_leaves_no_error() {
+    let cases = [
+        ("X: y", true),
+        ("Cache-Control: max-age=60", true),
+        ("Cache-Control: no-cache", true),
+        ("Cache-Control: max-age=x", false),
+        ("Set-Cookie: a=b", false),
+        ("Vary: *", false),
+        ("X-Accel-Expires: 0", false),
+    ];
+    let (port, asked) = scripted(move |_, head| {
+        let path = head.split(' ').nth(1).unwrap_or_default();
+        let n: usize = path.rsplit('/').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+        format!("HTTP/1.1 200 OK\r\n{}\r\n", cases[n].0)
+    });
+    let paths = [("/", ""), ("/ignored/", "proxy_ignore_headers Set-Cookie;")];
+    let server = zone_before(Dir::new(), port, "proxy_cache_valid any 1m;", &paths);
+    let is_kept = |path: String| {
+        let before = asked.load(Ordering::SeqCst);
+        for _ in 0..2 {
+            assert_eq!(server.get(&path).status, 502, "{path}");
+        }
+        asked.load(Ordering::SeqCst) == before + 1
+    };
+    for (n, (line, kept)) in cases.into_iter().enumerate() {
+        assert_eq!(is_kept(format!("/{n}")), kept, "{line}");
+    }
+    assert!(is_kept("/ignored/4".to_owned()));
 }

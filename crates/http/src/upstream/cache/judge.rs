@@ -153,6 +153,13 @@ impl Verdict {
         self.refused.is_none()
     }
 
+    /// Whether one line forbids to store anything. As in nginx, this holds for the error in place of
+    /// a head that broke off behind the line. What follows from the whole head does not.
+    pub fn is_refused_by_line(&self) -> bool {
+        use Refusal::{AccelExpires, BadNumber, SetCookie, VaryAnything};
+        matches!(self.refused, Some(AccelExpires | BadNumber | SetCookie | VaryAnything))
+    }
+
     fn refuse(&mut self, why: Refusal) {
         self.refused.get_or_insert(why);
     }

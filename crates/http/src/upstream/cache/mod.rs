@@ -119,7 +119,7 @@ pub async fn look<P: Protocol>(
         Err(step) => return LookupResult::Done(step),
     };
     r.contexts.upstream.cache = Some(state.shown.clone());
-    r.contexts.upstream.ask_with_get = r.method == Method::Head && caching.convert_head;
+    r.contexts.upstream.ask_with_get = converts_head(r, caching);
     if state.shown.status.get() == Status::Bypass {
         return LookupResult::Ask(state.ask());
     }
@@ -176,6 +176,7 @@ fn begin<P: Protocol>(
     let Some(cache) = caching.zone.cache(r, caching.prefix)? else { return Ok(None) };
     let text = key_text(r, caching, protocol);
     if !fits(r, passing, &text) {
+        r.contexts.upstream.ask_with_get = converts_head(r, caching);
         return Ok(None);
     }
     cache.memory.provide(caching.memory);
@@ -187,6 +188,11 @@ fn begin<P: Protocol>(
     }
     let revalidate = caching.revalidate || caching.keeps_standard();
     Ok(Some(State::new(cache, shown, caching.memory > 0, revalidate)))
+}
+
+/// Whether the server is asked with GET in place of HEAD.
+fn converts_head(r: &Request, caching: &Caching) -> bool {
+    r.method == Method::Head && caching.convert_head
 }
 
 /// `..._cache_max_range_offset`: whether the requested range begins so late that the client would
@@ -275,6 +281,7 @@ pub async fn after_failure<P: Protocol>(
     let now = r.event_loop.handle.wall().secs;
     if let Step::Status(status @ (502 | 504)) = step
         && state.shown.cacheable.get()
+        && (caching.keeps_standard() || !judge::judge(r, passing, status).is_refused_by_line())
         && let Some(valid) = caching.valid(status)
     {
         state.cache.index.set_error(&state.key, status, now.saturating_add(valid));
