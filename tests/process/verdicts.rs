@@ -265,8 +265,21 @@ fn what_tls_does_not_use_is_judged_all_the_same() {
         judged("ssl_dhparam chain.pem;"),
         "PEM_read_bio_DHparams(\"chain.pem\") failed (SSL: no start line)"
     );
-    dir.write("dh.pem", "-----BEGIN DH PARAMETERS-----\nMAA=\n-----END DH PARAMETERS-----\n");
-    assert_eq!(judged("ssl_dhparam dh.pem;"), "");
+    let prime = |first: &str| format!("MIGHAoGB{first}{}AgEC", "/".repeat(168));
+    // Nothing; primes of 1024 and 1023 bits; zero.
+    for (parameters, said) in [
+        ("MAA=".to_owned(), "PEM_read_bio_DHparams(\"dh.pem\") failed (SSL: bad parameters)"),
+        (prime("AP//"), ""),
+        (prime("AH//"), "SSL_CTX_set_tmp_dh(\"dh.pem\") failed (SSL: dh key too small)"),
+        (
+            "MAYCAQACAQI=".to_owned(),
+            "PEM_read_bio_DHparams(\"dh.pem\") failed (SSL: bad parameters)",
+        ),
+    ] {
+        let (begin, end) = ("-----BEGIN DH PARAMETERS-----", "-----END DH PARAMETERS-----");
+        dir.write("dh.pem", format!("{begin}\n{parameters}\n{end}\n"));
+        assert_eq!(judged("ssl_dhparam dh.pem;"), said);
+    }
     let text = judged("ssl_session_tickets off; ssl_session_ticket_key none;");
     assert!(text.starts_with("open() \"none\" failed"), "{text}");
     for (len, said) in [(4095, ""), (4096, "too long line in \"passwords\" in nginx.conf:6")] {

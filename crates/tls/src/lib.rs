@@ -58,7 +58,7 @@ pub use rustls::{Error as TlsError, ServerConfig};
 pub use schemes::scheme;
 pub use server::{
     Identity, IdentityError, ReplaceableIdentity, ServerSettings, Staple, certificates,
-    check_dh_parameters, out_of_date, revocation_lists,
+    dh_parameter_bits, out_of_date, revocation_lists,
 };
 pub use session::SessionCache;
 pub use stream::{HandshakeProgress, Inspected, PendingHandshake, Secured, TlsStream};

@@ -26,6 +26,8 @@ pub enum PemError {
     NotBase64,
     /// A section holds no certificate.
     BadCertificate,
+    /// A section holds no parameters of Diffie-Hellman.
+    BadParameters,
 }
 
 impl fmt::Display for PemError {
@@ -35,6 +37,7 @@ impl fmt::Display for PemError {
             PemError::NoEnd => "bad end line",
             PemError::NotBase64 => "bad base64 decode",
             PemError::BadCertificate => "bad certificate",
+            PemError::BadParameters => "bad parameters",
         })
     }
 }

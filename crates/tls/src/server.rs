@@ -24,6 +24,7 @@ use crate::records::{HEAD, MOST_PLAIN, SecretsTaker};
 use crate::session::{CacheView, SessionCache};
 use crate::ticket::{TicketSecret, Tickets};
 use crate::verifier::{AskClient, now};
+use crate::x509::der::{DerReader, INTEGER, SEQUENCE};
 use crate::x509::name::common_names;
 use crate::x509::{Certificate, CertificateKind, KnownList};
 
@@ -233,11 +234,22 @@ pub fn revocation_lists(text: &[u8]) -> Result<Vec<KnownList>, PemError> {
     lists.filter(|lists| !lists.is_empty()).ok_or(PemError::NoStart)
 }
 
-/// Whether a PEM text has parameters of finite-field Diffie-Hellman.
-pub fn check_dh_parameters(text: &[u8]) -> Result<(), PemError> {
+/// The bits of the prime in the parameters of finite-field Diffie-Hellman in a PEM text.
+pub fn dh_parameter_bits(text: &[u8]) -> Result<usize, PemError> {
     let labels = ["DH PARAMETERS", "X9.42 DH PARAMETERS"];
-    let found = pem::sections(text)?.iter().any(|s| labels.contains(&s.label.as_str()));
-    if found { Ok(()) } else { Err(PemError::NoStart) }
+    let sections = pem::sections(text)?;
+    let found = sections.iter().find(|s| labels.contains(&s.label.as_str()));
+    let parameters = DerReader::new(&found.ok_or(PemError::NoStart)?.der).require(SEQUENCE);
+    let prime = parameters.and_then(|parameters| {
+        let mut numbers = parameters.inner();
+        let prime = numbers.require(INTEGER)?;
+        numbers.require(INTEGER).map(|_generator| prime.body)
+    });
+    let prime = prime.ok_or(PemError::BadParameters)?;
+    let zeros = prime.iter().take_while(|byte| **byte == 0).count();
+    let number = prime.get(zeros..).unwrap_or_default();
+    let first = number.first().ok_or(PemError::BadParameters)?;
+    Ok(number.len() * 8 - first.leading_zeros() as usize)
 }
 
 /// The settings of a server's TLS.

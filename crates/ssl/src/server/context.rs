@@ -178,10 +178,18 @@ fn check_dhparam(file: &NamedFile, files: &mut KeyFiles) -> Result<(), Error> {
     let (read, name) = (files.read(&file.name), files.shown(&file.name));
     let text =
         read.map_err(|error| Error::emerg(format!("BIO_new_file(\"{name}\") failed {error}")))?;
-    weir_tls::check_dh_parameters(&text).map_err(|error| {
+    let bits = weir_tls::dh_parameter_bits(&text).map_err(|error| {
         Error::emerg(format!("PEM_read_bio_DHparams(\"{name}\") failed (SSL: {error})"))
-    })
+    })?;
+    if bits < LEAST_DH_BITS {
+        let text = format!("SSL_CTX_set_tmp_dh(\"{name}\") failed (SSL: dh key too small)");
+        return Err(Error::emerg(text));
+    }
+    Ok(())
 }
+
+/// The bits that OpenSSL 3 demands of the prime at every security level.
+const LEAST_DH_BITS: usize = 1024;
 
 /// Compiles a server without certificates. Its handshakes use another server's, but its settings
 /// may verify clients. Most such servers have no TLS, so an unreadable file is only a warning; then
