@@ -430,6 +430,24 @@ fn what_is_wrong_is_told_with_its_line() {
 }
 
 #[test]
+fn authorities_are_read_only_where_clients_are_verified() {
+    let dir = certified();
+    let tests = |verify: &str| {
+        let conf = format!(
+            "events {{ }} mail {{ auth_http 127.0.0.1:1; server {{ listen 127.0.0.1:1 ssl;
+             protocol imap; ssl_certificate chain.pem; ssl_certificate_key leaf.key; {verify}
+             ssl_trusted_certificate none.pem; ssl_crl none.crl; }} }}"
+        );
+        let conf = dir.write("conf", conf);
+        let out = Command::new(WEIR).args(["-t", "-e", "stderr", "-c"]).arg(conf).output().unwrap();
+        (out.status.success(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    assert!(tests("").0, "{}", tests("").1);
+    let (starts, said) = tests("ssl_verify_client on;");
+    assert!(!starts && said.contains("none.pem"), "{said}");
+}
+
+#[test]
 fn the_example_of_the_page_works() {
     let (imap, pop3, smtp) = (imap_behind(), pop3_behind(), smtp_behind());
     let example = examples(include_str!("../docs/mail.md")).next().unwrap();

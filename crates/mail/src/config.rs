@@ -171,6 +171,7 @@ fn finish_tls(s: &mut MailScope<'_, '_>, d: &Line, protocol: Protocol) -> Result
         return Err(at.error(text));
     }
     let conf = &mut s.conf;
+    conf.tls.forget_unused_authorities();
     let look_up = LookUp { resolver: conf.resolver.clone(), timeout: conf.resolver_timeout };
     let tcp = vec![protocol.name().as_bytes().to_vec()];
     let spoken = Spoken { tcp, ..Spoken::default() };

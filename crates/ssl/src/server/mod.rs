@@ -152,6 +152,14 @@ impl Conf {
         self.certificates.iter().find(|file| file.name == certificate).map(|file| file.at)
     }
 
+    /// Drops the files of authorities and revocation lists if clients are not asked for a
+    /// certificate. As in nginx, `mail` does not read them then, while `http` and `stream` do.
+    pub fn forget_unused_authorities(&mut self) {
+        if self.verify == Verify::Off {
+            (self.trusted_certificate, self.crl) = (None, None);
+        }
+    }
+
     /// Caches loaded files unless `ssl_certificate_cache` is set: here, files of the same name
     /// never change.
     pub fn keep_files(&mut self) {
