@@ -291,6 +291,18 @@ fn what_tls_does_not_use_is_judged_all_the_same() {
 }
 
 #[test]
+fn a_group_that_repeats_queries_needs_a_zone_and_a_resolver() {
+    let said = |lines: &str| in_http(&format!("upstream u {{ server a.test resolve; {lines} }}"));
+    let no_zone = "resolving names at run time requires upstream \"u\" to be in shared memory";
+    let no_resolver = "no resolver defined to resolve names at run time in upstream \"u\"";
+    // Without both, nginx names the zone.
+    for (lines, text) in [("", no_zone), ("zone z 64k;", no_resolver)] {
+        let said = said(lines);
+        assert!(said.starts_with(text), "{lines}: {said}");
+    }
+}
+
+#[test]
 fn blocks_share_no_zone() {
     let dir = Dir::new();
     let other =

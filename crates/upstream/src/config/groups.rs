@@ -355,13 +355,13 @@ impl<T: GroupExtras> UpstreamBlock<T> {
         let resolver = self.resolver.or_else(|| around.resolver.clone());
         let again = self.named.iter().any(NamedServer::is_resolved_again);
         let complain = |text| Err(at.error(text));
-        if again && resolver.is_none() {
-            let text = "no resolver defined to resolve names at run time in upstream";
-            return complain(format_args!("{text} \"{name}\""));
-        }
         if again && !zoned {
             let text = "resolving names at run time requires upstream";
             return complain(format_args!("{text} \"{name}\" to be in shared memory"));
+        }
+        if again && resolver.is_none() {
+            let text = "no resolver defined to resolve names at run time in upstream";
+            return complain(format_args!("{text} \"{name}\""));
         }
         let recall = again.then(|| Recall::declare(zones, &name)).transpose();
         let recall = recall.map_err(|error| at.error(error))?;
