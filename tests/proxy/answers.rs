@@ -197,6 +197,33 @@ fn a_rate_holds_from_the_beginning() {
     }
 }
 
+/// As in nginx: what the first buffer does not hold waits for its time, in a short answer as well.
+#[test]
+fn a_rate_holds_back_the_end_of_a_short_answer() {
+    const RATE: usize = 2048;
+    const BUFFER: usize = 4096;
+    const LENGTH: usize = 8000;
+    let port = upstream(|talk| {
+        talk.head();
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LENGTH}\r\n\r\n");
+        talk.say([head.as_bytes(), &[b'a'; LENGTH]].concat());
+    });
+    let cache = "proxy_cache_path %%DIR%%/cache keys_zone=z:1m; proxy_buffer_size 4k;";
+    for kept in ["", "proxy_cache z; proxy_cache_valid any 1m;"] {
+        let pass = format!("proxy_pass http://127.0.0.1:{port}; {kept} proxy_limit_rate 2k;");
+        let server = start(cache, &format!("location / {{ {pass} }}"));
+        let asked = Instant::now();
+        let mut client = ask(&server);
+        let (mut got, mut buf) = (0, vec![0; LENGTH]);
+        while got <= BUFFER {
+            got += client.read(&mut buf).unwrap();
+        }
+        // The rate allows the bytes of the present second.
+        let due = (asked.elapsed().as_secs_f64() + 1.0) * RATE as f64;
+        assert!(got as f64 <= due + BUFFER as f64, "{got} bytes, {due} due");
+    }
+}
+
 /// As in nginx: what fills a buffer goes out, though it is less than `postpone_output`.
 #[test]
 fn a_small_buffer_that_is_full_does_not_wait() {

@@ -35,7 +35,7 @@ pub async fn read<P: Protocol>(
             Box::pin(send_on(r, passing, connection, protocol, left, buf)).await?;
             rest.take_if(|rest| rest.is_over());
         }
-        receive(r, passing, transport, buf, limit).await?;
+        receive(r, passing, transport, buf).await?;
         let received = buf.len();
         let reader = protocol.reader();
         reader.unframe(buf, before);
@@ -114,7 +114,6 @@ async fn receive(
     passing: &UpstreamConf,
     transport: &Transport,
     buf: &mut Vec<u8>,
-    limit: usize,
 ) -> Result<(), Fault> {
     transport.set_deadline(Some(r.event_loop.handle.now() + passing.read_within(r)));
     // Before the first byte, the request may still be on its way.
@@ -126,9 +125,9 @@ async fn receive(
             Waited::For(ready) => ready,
         };
         if buf.capacity() == 0 {
-            *buf = r.event_loop.handle.take_buf(limit.clamp(FIRST, LARGEST));
+            *buf = r.event_loop.handle.take_buf(passing.first_read);
         } else if buf.capacity() == buf.len() {
-            buf.reserve(limit.clamp(FIRST, LARGEST));
+            buf.reserve(passing.first_read);
         }
         let received = ready.and_then(|()| transport.try_recv(buf));
         match received {
@@ -157,7 +156,3 @@ const INTERIM: usize = 64 * 1024;
 const FRAMING: usize = 1 << 20;
 /// Bytes to move that cost one point of the budget.
 const MOVED: usize = 256;
-/// The smallest read, for a head and a small body.
-const FIRST: usize = 8192;
-/// The largest read.
-const LARGEST: usize = 65536;

@@ -21,6 +21,11 @@ pub use declaration::{Part, count, joined};
 pub(crate) use declaration::{group, part, upstream_directives};
 pub(crate) use directives::passing_directives;
 
+/// A usual first read, for a head and a small body.
+const FIRST_READ: usize = 8192;
+/// The largest first read.
+const LARGEST_READ: usize = 65536;
+
 /// Proxy settings of a location, for all protocols.
 #[derive(Debug, Clone)]
 pub struct UpstreamConf {
@@ -87,6 +92,8 @@ pub struct UpstreamConf {
     pub any_path: bool,
     /// `..._limit_rate`
     pub limit_rate: Option<Template>,
+    /// The most bytes of a read before the head is complete.
+    pub first_read: usize,
     /// `..._hide_header`
     pub hide: Vec<Vec<u8>>,
     /// `..._pass_header`
@@ -132,6 +139,7 @@ impl Default for UpstreamConf {
             scripts: None,
             any_path: false,
             limit_rate: None,
+            first_read: FIRST_READ,
             hide: Vec::new(),
             pass: Vec::new(),
             hidden: Names::default(),
@@ -182,6 +190,9 @@ impl UpstreamConf {
         hidden: &[&str],
     ) -> Result<(), Error> {
         self.check_sizes(prefix).map_err(|text| setup.error_at_end(text))?;
+        // What is beyond the buffer waits in the socket until its time has come, as in nginx.
+        let least = if self.limit_rate.is_some() { 0 } else { FIRST_READ };
+        self.first_read = self.head_room().clamp(least, LARGEST_READ);
         self.hide(hidden);
         if self.temp_path.directory.as_os_str().is_empty() {
             self.temp_path = setup.default_temp_path(&format!("{prefix}_temp"));
