@@ -34,6 +34,32 @@ local function once_connected(self)
     return self.socket
 end
 
+-- The host without the port that may stand behind it, and the port: the host's own, or the one that
+-- is given. As in nginx, the host's own counts. For text that is no host: nil, nil and why.
+function native.host_and_port(text, port)
+    local host, rest, why = text, "", nil
+    if text:sub(1, 5) == "unix:" then
+        if text == "unix:" then why = "no path in the unix domain socket" end
+    elseif text:sub(1, 1) == "[" then
+        host, rest = text:match("^(%[[^%]/]*%])([^/]*)$")
+        if not host or not rest:find("^:") and rest ~= "" then why = "invalid host" end
+    elseif text:find("[/?]") then
+        why = "invalid host"
+    elseif not text:find("^%x*:[%x.]*:[%x:.]*$") then
+        -- Not an IPv6 address, which may stand without brackets here.
+        host, rest = text:match("^([^:]*)(.*)$")
+    end
+    if not why and rest ~= "" then
+        port = tonumber(rest:match("^:(%d+)$"))
+        if not port or port < 1 or port > 65535 then why = "invalid port" end
+    end
+    if not why and (host == "" or host == "[]") then why = "no host" end
+    if why then return nil, nil, ('failed to parse host name "%s": %s'):format(text, why) end
+    return host, port
+end
+
+local host_and_port = native.host_and_port
+
 -- Parses the arguments after the host: a port, unless the host is a path, and a table of options.
 local function destination(n, port, options)
     if type(port) == "table" or n == 2 then return nil, port end
@@ -66,8 +92,8 @@ function methods.connect(...)
     port, options, wrong = destination(n, port, options)
     if wrong then return nil, wrong end
     if not port and host:sub(1, 5) ~= "unix:" then return nil, "missing the port number" end
-    if host == "" then return nil, 'failed to parse host name "": no host' end
-    if host == "unix:" then return nil, 'failed to parse host name "unix:": no path in the unix domain socket' end
+    host, port, wrong = host_and_port(host, port)
+    if wrong then return nil, wrong end
     if type(options) ~= "table" then options = {} end
     self.connected = true
     local size, backlog = option_of(n, options, "pool_size", 1), option_of(n, options, "backlog", 0)

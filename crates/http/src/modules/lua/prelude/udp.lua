@@ -31,8 +31,10 @@ function methods.setpeername(...)
     host = a_string(2, host)
     port = n == 3 and a_number(3, port) or 0
     if not (port >= 0 and port <= 65535) then return nil, ("bad port number: %d"):format(port) end
-    if host == "" then return nil, 'failed to parse host name "": no host' end
-    return wait(native.udp_connect(self.socket, host, port - port % 1))
+    local wrong
+    host, port, wrong = native.host_and_port(host, port - port % 1)
+    if wrong then return nil, wrong end
+    return wait(native.udp_connect(self.socket, host, port))
 end
 
 function methods.send(...)
