@@ -218,6 +218,7 @@ fn a_captured_location_that_fails_has_no_page() {
            location = /403 { content_by_lua_block { ngx.exit(403) } }
            location = /error { content_by_lua_block { error("x") } }
            location = /half { content_by_lua_block { ngx.print("half") error("x") } }
+           location = /closed { content_by_lua_block { ngx.print("closed") ngx.exit(ngx.ERROR) } }
            location = /text { return 404 "text"; }
            location = /good { content_by_lua_block { ngx.print("good") } }"#,
     );
@@ -229,6 +230,7 @@ fn a_captured_location_that_fails_has_no_page() {
         ("/403", "403 true "),
         ("/error", "500 true "),
         ("/half", "200 true half"),
+        ("/closed", "200 true closed"),
         ("/text", "404 false text"),
         ("/good", "200 false good"),
         ("/good&by=HTTP_HEAD", "200 true "),

@@ -150,8 +150,14 @@ async fn end(r: &mut Request, outcome: ScriptOutcome) -> Step {
 /// `ngx.exit(status)`
 async fn exit(r: &mut Request, status: i32) -> Step {
     let status = match status {
-        // Nothing more is sent, and the connection is closed, as in nginx.
-        ERROR => return Step::Abort,
+        // Nothing more is sent, and the connection is closed, as in nginx. The parent of a
+        // subrequest has what was written before.
+        ERROR => {
+            if r.response.sent {
+                answer::send_to_parent(r).await;
+            }
+            return Step::Abort;
+        }
         // No other handler can answer any more.
         DECLINED => 0,
         ..0 => 500,
