@@ -9,7 +9,8 @@ local setmetatable, rawset, rawget, select = setmetatable, rawset, rawget, selec
 local concat, insert = table.concat, table.insert
 local yield, resume, create, running = coroutine.yield, coroutine.resume, coroutine.create, coroutine.running
 local isyieldable = coroutine.isyieldable
-local getinfo, traceback, xpcall, unpack = debug.getinfo, debug.traceback, xpcall, unpack
+local getinfo, getlocal, traceback = debug.getinfo, debug.getlocal, debug.traceback
+local xpcall, unpack = xpcall, unpack
 local getmetatable = getmetatable
 local raise, refuse, counted = native.raise, native.refuse, native.counted
 local answer, given = native.answer, native.given
@@ -441,15 +442,23 @@ local function a_thread(i, thread)
 end
 
 -- A light thread may raise any value. It then returns a mark, the text for the log, and the value.
+-- As in OpenResty, the text that the thread has passed to `error` goes before the one with its place.
 local function failing(raised)
     local text = type(raised) == "string" and raised or "unknown reason"
-    return { raised, traceback(text, 2) }
+    local failure = { raised, traceback(text, 2) }
+    local called = getinfo(2, "f")
+    if type(raised) == "string" and called and called.func == error then
+        local _, passed_on = getlocal(2, 1)
+        if passed_on ~= raised then failure[3] = passed_on end
+    end
+    return failure
 end
 
 local function ended(ok, ...)
     if ok then return ... end
     local failure = ...
     if type(failure) ~= "table" then failure = { failure, tostring(failure) } end
+    if failure[3] ~= nil then return native.FAILED, failure[2], failure[3], failure[1] end
     return native.FAILED, failure[2], failure[1]
 end
 
