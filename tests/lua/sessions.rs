@@ -287,7 +287,8 @@ fn scripts_of_sessions_may_stand_in_files() {
          log_by_lua_file log.lua;
          server { listen 127.0.0.1:%%PORT%%; content_by_lua_file content.lua; }
          server { listen 127.0.0.1:%%PORT1%%; content_by_lua_block { ngx.exit(ngx.ERROR) }
-                  log_by_lua_block { ngx.log(ngx.WARN, 'own log ', ngx.var.status) } }",
+                  log_by_lua_block { ngx.log(ngx.WARN, 'own log ', ngx.var.status) } }
+         server { listen 127.0.0.1:%%PORT2%%; content_by_lua_file late.lua; }",
     );
     let said = "init file, worker file, preread file, a module\n";
     assert_eq!(heard(&server, 0, ""), said);
@@ -296,6 +297,10 @@ fn scripts_of_sessions_may_stand_in_files() {
     server.wait_log("own log 500", 1);
     server.reload();
     assert_eq!(heard(&server, 0, ""), said);
+    assert_eq!(heard(&server, 2, ""), "");
+    server.wait_log("/late.lua (2: No such file or directory)", 1);
+    server.dir().write("late.lua", "ngx.say('late file')");
+    assert_eq!(heard(&server, 2, ""), "late file\n");
     let twice = server.dir().write(
         "twice.conf",
         "events { } stream { server { listen 127.0.0.1:1; content_by_lua_block { } content_by_lua_file content.lua; } }",

@@ -212,6 +212,17 @@ pub fn read_known(s: &mut Scope<'_, '_>, d: &Directive, word: usize) -> Result<S
 }
 
 impl Script {
+    /// The script, unless the name of its file has variables. A missing file is read when it is
+    /// needed.
+    pub fn constant(self, d: &Directive) -> Result<Script, Error> {
+        match &self {
+            Script::Named(path) if path.constant().is_none() => {
+                Err(d.error(format!("the path of \"{}\" must not hold variables", d.name.lossy())))
+            }
+            _ => Ok(self),
+        }
+    }
+
     /// The script's id. An error if it depends on a request.
     pub fn known(self, d: &Directive) -> Result<ScriptId, Error> {
         match self {

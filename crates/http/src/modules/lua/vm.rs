@@ -237,6 +237,22 @@ impl Vm {
             Script::Known(id) => return self.known(*id),
             Script::Named(template) => self.path_of(r, template).map_err(ScriptError::Outside)?,
         };
+        self.file(path)
+    }
+
+    /// The compiled script of a session. A file that was missing at the start is read as in
+    /// [`Vm::code`].
+    pub fn code_of_session(&self, script: &Script) -> Result<Code, ScriptError> {
+        match script {
+            Script::Known(id) => self.known(*id),
+            Script::Named(name) => {
+                let name = name.constant().ok_or(ScriptError::Unknown)?;
+                self.file(self.full(name))
+            }
+        }
+    }
+
+    fn file(&self, path: PathBuf) -> Result<Code, ScriptError> {
         if let Some(known) = self.files.borrow().get(&path) {
             return Ok(known.clone());
         }
@@ -276,11 +292,15 @@ impl Vm {
     /// The path of a file below the server's prefix. The error is a path that climbs out of its
     /// directory.
     fn path_of(&self, r: &mut Request, template: &Template) -> Result<PathBuf, PathBuf> {
-        use std::os::unix::ffi::OsStrExt;
         let name = template.eval(r).into_owned();
-        let path = |bytes| Path::new(std::ffi::OsStr::from_bytes(bytes));
-        let full = path(&self.site.prefix).join(path(&name));
+        let full = self.full(&name);
         if files::climbs(r, &name, template) { Err(full) } else { Ok(full) }
+    }
+
+    fn full(&self, name: &[u8]) -> PathBuf {
+        use std::os::unix::ffi::OsStrExt;
+        let path = |bytes| Path::new(std::ffi::OsStr::from_bytes(bytes));
+        path(&self.site.prefix).join(path(name))
     }
 }
 

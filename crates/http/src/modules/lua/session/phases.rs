@@ -37,8 +37,8 @@ impl SessionRunner {
     /// The compiled script. `None` if that fails, which is logged.
     fn load(&self, s: &mut Scripted, script: Option<&Script>) -> Option<Code> {
         let code = match script {
-            Some(Script::Known(id)) => self.0.known(*id),
-            _ => Err(ScriptError::Unknown),
+            Some(script) => self.0.code_of_session(script),
+            None => Err(ScriptError::Unknown),
         };
         code.map_err(|error| s.log(Level::Error, format_args!("{error}"))).ok()
     }

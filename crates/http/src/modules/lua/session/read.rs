@@ -98,7 +98,7 @@ fn script(
     d: &Line,
     field: fn(&mut Conf) -> &mut Option<Script>,
 ) -> Result<(), Error> {
-    let id = read(s, d, 0)?.known(d)?;
-    *field(CONF.change(&mut s.location)) = Some(Script::Known(id));
+    let script = read(s, d, 0)?.constant(d)?;
+    *field(CONF.change(&mut s.location)) = Some(script);
     Ok(())
 }
