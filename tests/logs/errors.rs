@@ -193,7 +193,10 @@ fn of_a_head_that_is_refused_the_lines_that_came_whole_count_and_the_host_is_kno
         (format!("{line}B: c"), "400 22 / "),
         ("GET /a%00b HTTP/1.1\r\nA: b\r\n\r\n".to_owned(), "400 21  "),
         ("TRACE / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), "405 29 / a"),
-        ("GET /a b HTTP/1.1\r\n\r\n".to_owned(), "400 0  "),
+        // A path that is not valid is empty, and a line that is refused before it is looked at has none.
+        ("GET /a b HTTP/1.1\r\n\r\n".to_owned(), "400 0 - "),
+        ("GET /a HTTP/2.0\r\n\r\n".to_owned(), "505 0 - "),
+        ("GET /a HT".to_owned(), "400 0 - "),
         (format!("GET /{long} HTTP/1.1\r\n\r\n"), "414 0 - "),
     ] {
         let mut client = TcpStream::connect(("127.0.0.1", s.port())).unwrap();

@@ -6,10 +6,11 @@ use weir_proto::http1::{HeaderId, Method};
 use crate::request::Request;
 use crate::variables::value::{ReadVariable, joined, put, put_number, put_some};
 
-/// `$uri`. Empty if the path is not valid. A request that was refused before its target was parsed
-/// has none.
+/// `$uri`. Empty if the path is not valid. A request line that did not come whole, or is refused for
+/// anything but its path, has none: its length does not count either.
 fn uri(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    let named = !r.path.is_empty() || !r.text(r.head().target).is_empty();
+    let whole = r.request_length > 0 || r.carrier.has_frames();
+    let named = !r.path.is_empty() || whole && !r.text(r.head().target).is_empty();
     named && put(out, &r.path)
 }
 
