@@ -323,6 +323,20 @@ fn a_silent_client_is_answered_though_the_server_ends() {
 }
 
 #[test]
+fn answers_in_frames_have_no_headers_about_the_connection_nor_variables_of_them() {
+    let server = start(
+        "keepalive_timeout 65 20; return 200 \"$sent_http_connection $sent_http_keep_alive\";",
+    );
+    let mut client = Client::connect(&server);
+    let id = client.get("/");
+    let answer = client.answer(id);
+    assert_eq!((answer.field("connection"), answer.field("keep-alive")), (None, None));
+    assert_eq!(answer.text(), " ");
+    // HTTP/1 on the same port has them.
+    assert_eq!(server.connect().get("/").body(), "keep-alive timeout=20");
+}
+
+#[test]
 fn a_request_is_a_request() {
     let server = start(
         "location / { return 200 \"$http2 $server_protocol $request_method $host $args\"; }

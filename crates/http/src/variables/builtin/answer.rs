@@ -24,13 +24,17 @@ pub const TABLE: &[(&str, ReadVariable)] = &[
         r.sent_location(out) || prefixed::response_header(r, b"location", out)
     }),
     ("sent_http_last_modified", |r, out| prefixed::response_header(r, b"last_modified", out)),
+    // Answers in frames have no headers about the connection.
     ("sent_http_connection", |r, out| match (r.response.status, r.keepalive) {
+        _ if r.carrier.has_frames() => false,
         (101, _) => put(out, b"upgrade"),
         (_, true) => put(out, b"keep-alive"),
         (_, false) => put(out, b"close"),
     }),
     ("sent_http_keep_alive", |r, out| match r.conf().core.keepalive_header {
-        Some(seconds) if r.keepalive => put(out, b"timeout=") && put_number(out, seconds),
+        Some(seconds) if r.keepalive && !r.carrier.has_frames() => {
+            put(out, b"timeout=") && put_number(out, seconds)
+        }
         _ => false,
     }),
     ("sent_http_transfer_encoding", |r, out| r.response.chunked && put(out, b"chunked")),
