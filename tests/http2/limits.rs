@@ -245,6 +245,20 @@ fn a_reload_says_goodbye_and_answers_what_was_asked() {
     busy.closed();
 }
 
+/// Its next request would be lost otherwise, and the client could not know that no server has seen it.
+#[test]
+fn a_client_that_has_not_asked_is_told_when_the_time_to_end_is_over() {
+    let conf = conf("return 200;").replace("events", "worker_shutdown_timeout 100ms; events");
+    let server = Server::start_in(Dir::new(), WEIR, &conf);
+    let mut new = Client::connect(&server);
+    while new.settings.is_empty() {
+        new.event();
+    }
+    server.reload();
+    assert_eq!(new.goaway(), ErrorCode::NoError as u32);
+    new.closed();
+}
+
 /// GOAWAY would refuse them, and gRPC in Go cannot send a large message again.
 #[test]
 fn requests_that_came_before_the_end_of_the_worker_are_answered() {

@@ -132,3 +132,20 @@ fn the_end_of_tls_is_noticed_behind_data_of_the_same_packet() {
     send_last(&mut tls.conn, &tls.sock, "words");
     assert_eq!(rest(tls), "");
 }
+
+/// nginx tells its idle clients at the reload itself.
+#[test]
+fn an_idle_client_is_told_when_the_time_to_end_is_over() {
+    let server = Server::start_in(
+        certified(),
+        WEIR,
+        "worker_shutdown_timeout 100ms; events { }
+         http { server { listen 127.0.0.1:%%PORT%% ssl; return 200 answer;
+            ssl_certificate chain.pem; ssl_certificate_key leaf.key; keepalive_timeout 1h; } }",
+    );
+    let mut tls = Tls::connect(&server, &config(), NAME);
+    tls.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert!(tls.answer().0.starts_with("HTTP/1.1 200 "));
+    server.reload();
+    assert_eq!(rest(tls.0.into_inner()), "");
+}

@@ -15,7 +15,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weir_engine::{Handle, Rank};
+use weir_engine::{Handle, Rank, Wake};
 use weir_metrics::subjects::Cells;
 use weir_metrics::{AllCounted, Metric, MetricsPage, Tally};
 use weir_sys::lent::{Graveyard, Lent};
@@ -410,7 +410,9 @@ impl LoopState {
     /// Ends the loop now, whatever its connections do. True if some notify their clients and need a
     /// moment for that.
     pub fn shut_down(&self) -> bool {
-        self.links().iter().map(|link| link.shut_down()).filter(|tells| *tells).count() > 0
+        let tell = self.links().iter().map(|link| link.shut_down()).filter(|tells| *tells).count();
+        // After a reload, idle clients have been told nothing.
+        tell + self.handle.unpark_all(Wake::Evicted) > 0
     }
 
     /// Makes requests that wait for a server check again.
