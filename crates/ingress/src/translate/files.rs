@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 use rustls::sign::CertifiedKey;
 use x509_parser::extensions::GeneralName;
 
-use super::index::same;
+use super::index::{finds, same};
 use super::lines::digest;
 use super::work::Work;
 use crate::report::ObjectId;
@@ -175,19 +175,20 @@ impl Certificates {
             Ok(found) => found,
             Err(why) => return InUse { certificate: None, wrong: Some(why) },
         };
-        let kept = work.index.kept_secret(namespace, name).cloned();
+        let kept = work.index.kept_secret(namespace, name);
         let key = (namespace.to_owned(), name.to_owned());
         let known = match self.now.entry(key) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
                 let mut before = self.before.remove(place.key());
-                let same =
-                    before.take_if(|known| same(&mut known.secret, secret) && known.kept == kept);
+                let same = before.take_if(|known| {
+                    same(&mut known.secret, secret) && finds(&mut known.kept, kept.as_ref())
+                });
                 place.insert(same.unwrap_or_else(|| {
                     let others = std::mem::take(&mut work.files);
                     let made = work.certificate_in_use(namespace, name, data);
                     let files = std::mem::replace(&mut work.files, others);
-                    KnownCertificate { secret: secret.clone(), kept, made, files }
+                    KnownCertificate { secret: secret.clone(), kept: kept.cloned(), made, files }
                 }))
             }
         };

@@ -99,7 +99,8 @@ impl Lookup {
     }
 }
 
-fn finds<T: PartialEq>(known: &mut Option<Arc<T>>, now: Option<&&Arc<T>>) -> bool {
+/// As [`same`], for objects that may be missing.
+pub(super) fn finds<T: PartialEq>(known: &mut Option<Arc<T>>, now: Option<&&Arc<T>>) -> bool {
     match (known, now) {
         (Some(known), Some(now)) => same(known, now),
         (known, now) => known.is_none() && now.is_none(),
