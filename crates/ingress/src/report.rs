@@ -22,6 +22,11 @@ pub fn is_cluster_scoped(kind: &str) -> bool {
 }
 
 impl ObjectId {
+    /// Namespace and name of what this object names: `NAMESPACE/NAME`, or `NAME` in its own namespace.
+    pub fn named<'n>(&'n self, name: &'n str) -> (&'n str, &'n str) {
+        name.split_once('/').unwrap_or((&self.namespace, name))
+    }
+
     /// The id of the object with this metadata. A manifest without a namespace is one of `default`.
     pub fn of(kind: &'static str, meta: &ObjectMeta) -> ObjectId {
         let namespace = match is_cluster_scoped(kind) {

@@ -30,7 +30,7 @@ impl<'a> Work<'a> {
     }
 
     fn own_secret(&self, id: &ObjectId, name: &str) -> Result<SecretWithData<'a>, String> {
-        let (namespace, name) = name.split_once('/').unwrap_or((&id.namespace, name));
+        let (namespace, name) = id.named(name);
         if namespace != id.namespace {
             return Err(
                 "the Secret is in another namespace; only one of its own can be used".to_owned()
@@ -165,8 +165,8 @@ impl Certificates {
         if let Err(why) = work.own_secret(id, name) {
             return InUse { certificate: None, wrong: Some(why) };
         }
-        let name = name.split_once('/').map_or(name, |(_, name)| name);
-        self.by_name(work, &id.namespace, name)
+        let (namespace, name) = id.named(name);
+        self.by_name(work, namespace, name)
     }
 
     /// The certificate of a Secret that the administrator names.

@@ -228,8 +228,7 @@ fn proxy_tls(
         let authorities = work.authorities(data)?;
         list.push(line(&format!("{set}_ssl_trusted_certificate"), [authorities.as_str()]));
         if data.contains_key("tls.crt") {
-            let (namespace, name) =
-                secret.split_once('/').unwrap_or((&source.id.namespace, secret));
+            let (namespace, name) = source.id.named(secret);
             let InUse { certificate, wrong } = work.certificate_in_use(namespace, name, data);
             let Some(certificate) = certificate else { return Err(wrong.unwrap_or_default()) };
             if let Some(why) = wrong {

@@ -160,7 +160,7 @@ impl<'a> Work<'a> {
         id: &ObjectId,
         name: &str,
     ) -> Result<&'a BTreeMap<String, String>, &'static str> {
-        let (namespace, name) = name.split_once('/').unwrap_or((&id.namespace, name));
+        let (namespace, name) = id.named(name);
         let found = match namespace == id.namespace {
             true => self.index.config_map(namespace, name),
             false => None,
